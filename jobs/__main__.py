@@ -43,7 +43,7 @@ def command(job: str, settings: BinaryIO, debug: bool, **given: object) -> int:
     spark, output = read(SparkSettings, context), read(_OUTPUT, context).model_dump()
     report, level = output["report"], output["fail_on"]
     if report is not None and chosen.page is None:
-        raise click.UsageError(f"--report: job {job} writes no page")
+        raise click.UsageError(f"--report: job {job} doesn't write a page")
     if context.get_parameter_source("fail_on") is ParameterSource.DEFAULT:
         level = next(iter(chosen.levels), NEVER)
     elif level not in (*chosen.levels, *([NEVER] if chosen.levels else [])):

@@ -60,7 +60,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     if is_full(error):
-        return "no room is left on the disk of what this writes: make room there"
+        return "the disk that this writes to is full: make room there"
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         if extra := EXTRAS.get(package):

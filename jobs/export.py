@@ -181,8 +181,8 @@ class _Export:
             raise ArchiveError(f"stream {stream} is not in the warehouse: ingest it first")
         if rows.messages != self.archived.messages:
             raise JobError(
-                f"stream {stream} has {self.archived.messages:,} archived messages, and "
-                f"{rows.messages:,} of them are transformed: transform every day first"
+                f"stream {stream} has {self.archived.messages:,} archived messages, but only "
+                f"{rows.messages:,} are transformed: transform every day first"
             )
         if len(rows.versions) > 1:
             raise JobError(
@@ -191,9 +191,9 @@ class _Export:
             )
         if self.settings.invalid == "refuse" and (count := rows.fates["invalid"]):
             raise JobError(
-                f"{plural(count, 'message')} of stream {stream} "
-                f"{'has' if count == 1 else 'have'} no legal new subject; "
-                "--invalid keep leaves them as they are, --invalid gap leaves them out"
+                f"{plural(count, 'message')} of stream {stream} {'has' if count == 1 else 'have'} "
+                "no legal new subject; keep them as they are with --invalid keep, or leave them "
+                "out with --invalid gap"
             )
 
     # --- Before ----------------------------------------------------------------------------------
@@ -261,7 +261,8 @@ class _Export:
         if not backup.is_archive():
             self._find(
                 "consumers",
-                f"backup {path} is of nats-server before 2.15, so its consumers are not taken over",
+                f"backup {path} is from a nats-server before 2.15, so its consumers are not "
+                "taken over",
             )
             return backup.config, {}
         with _damage(str(path)), backup.content.open("rb") as file:
@@ -281,15 +282,15 @@ class _Export:
                 return versions.find(settings.warehouse, version).mappings
             except (versions.UnknownVersion, WarehouseError) as error:
                 raise JobError(
-                    f"the mappings of version {version[:12]} are not recorded in the warehouse: "
-                    "give the file with --mapping"
+                    f"the mappings of version {version[:12]} aren't recorded in the warehouse: "
+                    "give their file with --mapping"
                 ) from error
         mappings = load_mappings(settings.mapping, settings.account)
         if mapping_version(mappings, settings.seed) != version:
             raise JobError(
                 f"{settings.mapping} is not the mapping version {version[:12]} that stream "
-                f"{settings.stream} was transformed with: transform it again, or give that file "
-                "and its seed"
+                f"{settings.stream} was transformed with: transform it again, or give the right "
+                "file and seed"
             )
         return mappings
 
@@ -315,15 +316,17 @@ class _Export:
         if found.fired:
             self._find(
                 "schedules",
-                f"{plural(found.fired, 'schedule')} fired, or got another in its place, and would "
-                "fire again when restored: archive a new backup, which has it no more",
+                f"{plural(found.fired, 'schedule')} fired, or was replaced, and would fire again "
+                "after a restore: archive a new backup, which no longer has it",
             )
 
     def _consumers(
         self, consumers: Mapping[str, Mapping[str, Any]], mappings: AccountMappings | None
     ) -> dict[str, _Consumer]:
         if self.settings.gaps == "close" and consumers:
-            self._find("consumers", f"{len(consumers)} consumers are left out: sequences are new")
+            self._find(
+                "consumers", f"{len(consumers)} consumers are left out, because sequences are new"
+            )
             return {}
         found = {}
         for name, described in consumers.items():
@@ -360,9 +363,9 @@ class _Export:
         if uncaptured:
             self._find(
                 "subjects",
-                f"{plural(uncaptured, 'message has', 'messages have')} a subject that the exported "
-                f"stream does not capture ({', '.join(config['subjects'])}): what is there is "
-                "restored, and no more of its kind will come",
+                f"{plural(uncaptured, 'message has', 'messages have')} a subject that the "
+                f"exported stream does not capture ({', '.join(config['subjects'])}): a restore "
+                "keeps it, but the stream won't take more like it",
             )
         return set(pending[~there].tolist())
 
@@ -377,7 +380,7 @@ class _Export:
                     "consumer",
                     f"consumer {name} is left out: no filter chooses the messages that "
                     f"{', '.join(consumer.filters)} chose ({', '.join(consumer.new_filters)} "
-                    f"differs in {consumer.differences:,}); make it anew",
+                    f"differs in {consumer.differences:,}); create it again",
                 )
                 continue
             kept[name] = without(with_filters(consumer.described, consumer.new_filters), gone)
@@ -426,8 +429,9 @@ class _Export:
                 advance(len(batch))
         if found != digest or found.rows != self.total or head.state != state:
             raise AccountingError(
-                f"backup {self.settings.to_backup}: wrote {digest.rows} messages, digest {digest}; "
-                f"read back {found.rows}, digest {found}; it was not kept, run again"
+                f"backup {self.settings.to_backup}: wrote {digest.rows} messages, digest "
+                f"{digest}; read back {found.rows}, digest {found}; the backup was removed, run "
+                "again"
             )
 
 
@@ -440,10 +444,10 @@ def _config(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_bytes())
         config = found.get("config", found)
         if not isinstance(config, dict) or not isinstance(config.get("name"), str):
-            raise ValueError("it has no name of a stream")
+            raise ValueError("it doesn't name a stream")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         why = f"{text_of(error)}; give what `nats stream info NAME --json` prints"
-        raise JobError(f"{path} is no configuration of a stream: {why}") from error
+        raise JobError(f"{path} is not a stream configuration: {why}") from error
     return config
 
 

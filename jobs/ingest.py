@@ -124,9 +124,9 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
         archived = Archived.of(table, settings.stream)
         if archived.messages and archived.subject != settings.subject:
             raise ArchiveError(
-                f"stream {settings.stream} is archived with subject filter "
-                f"{archived.subject or 'none'}, not {settings.subject or 'none'}; "
-                "ingest another filter under another name (--stream)"
+                f"stream {settings.stream} was archived with subject filter "
+                f"{archived.subject or 'none'}, not {settings.subject or 'none'}; for another "
+                "filter use another name (--stream)"
             )
         source.check(table, archived.coverage)
         if spans:

@@ -206,8 +206,8 @@ def _refuse(subject: str, prediction: Prediction) -> None:
     for name in (subject, *prediction.results(subject, prediction.account)):
         if belongs_to_server(name):
             raise JobError(
-                f"{printable(name)} is a subject of nats-server itself, which may act on a message "
-                "though it is only traced: nothing was sent"
+                f"{printable(name)} is one of nats-server's own subjects, and the server may act "
+                "even on a traced message: nothing was sent"
             )
 
 

@@ -114,9 +114,9 @@ def _plan(
         known = [one.name for one in question.streams]
         if not settings.stream and known and census.about.stream not in known:
             raise PlanError(
-                f"{settings.census} is the census of another stream, {census.about.stream!r}, than "
-                f"those that are given: {', '.join(known)}; give the census of one of them, or "
-                f"`--stream {census.about.stream}` if you mean it"
+                f"{settings.census} is a census for {census.about.stream!r}, but you gave streams "
+                f"{', '.join(known)}; give a census for one of them, or `--stream "
+                f"{census.about.stream}` if you mean it"
             )
     question = replace(question, archived=census.archived)
     looked_at: dict[str, Any] = {
@@ -168,13 +168,13 @@ def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, st
     try:
         if lines := sorted(set(secrets(text, str(file)))):
             raise Unsafe(
-                f"line {lines[0]} of {file.name} has a secret, of which a plan takes no copy; put "
-                "it into an environment variable"
+                f"line {lines[0]} of {file.name} has a secret, and a plan doesn't copy secrets; "
+                "put it into an environment variable"
             )
         if line := name_of_one(text, str(file)):
             raise Unsafe(
-                f"line {line} of {file.name} names one server of a cluster, so the file is not for "
-                "all of them; put what they share into a file that each of them includes"
+                f"line {line} of {file.name} is for one server of a cluster, so the file isn't "
+                "for all of them; put what they share into a file that each one includes"
             )
         return named, whole_configs(named, text, str(file))
     except (Unsafe, InvalidConfig) as error:
@@ -195,12 +195,12 @@ def read_accepted(path: Path) -> tuple[Accepted, ...]:
         found = _ACCEPTED.validate_python(plain(parse_yaml(text, str(path))))
     except ValidationError as error:
         raise InvalidConfig(
-            f"{text_of(error)}; give a list of entries with code, reason and perhaps about",
+            f"{text_of(error)}; give a list of entries with code, reason and, if you like, about",
             str(path),
         ) from error
     for one in found:
         if not one.reason.strip():
-            raise InvalidConfig(f"{one.code} has no reason: say why it may stay", str(path))
+            raise InvalidConfig(f"{one.code} has no reason: say why you accept it", str(path))
     return found
 
 
@@ -217,13 +217,13 @@ def read_certificate(settings: PlanSettings, question: Question) -> tuple[str, C
         found = Certified.model_validate_json(text)
     except (OSError, ValueError) as error:
         raise PlanError(
-            f"{file} is no certificate: {text_of(error)}; give what "
-            "`nats-transform certify --json` prints"
+            f"{file} is not a certificate: {text_of(error)}; give the output of `nats-transform "
+            "certify --json`"
         ) from error
     candidate = mapping_version(question.candidate)
     if found.mapping_version != candidate:
         raise PlanError(
-            f"{file} is of mapping version {printable(found.mapping_version[:12])}, and the "
+            f"{file} is for mapping version {printable(found.mapping_version[:12])}, but the "
             f"candidate is {candidate[:12]}: certify the candidate"
         )
     if found.divergences or not (found.holds and found.tried > 0):
@@ -231,7 +231,7 @@ def read_certificate(settings: PlanSettings, question: Question) -> tuple[str, C
         why = (
             f"nats-server and the prediction part in {ways}" if found.tried else "it tried nothing"
         )
-        raise PlanError(f"{file} does not hold: {why}; find out why, and certify again")
+        raise PlanError(f"{file} has no clean verdict: {why}; find out why, and certify again")
     return text, found
 
 
@@ -243,12 +243,12 @@ def refuse_full(folder: Path) -> None:
     """
     try:
         if folder.exists() and any(folder.iterdir()):
-            raise PlanError(f"{folder} is not empty: name a new folder for the plan")
+            raise PlanError(f"{folder} is not empty: give a new folder for the plan")
         above = next(one for one in folder.absolute().parents if one.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise PlanError(
-                f"{folder} cannot be written: {above} is no folder, or you may not write there; "
-                "name another folder for the plan"
+                f"{folder} cannot be written: {above} is not a folder, or you may not write "
+                "there; give another folder for the plan"
             )
     except OSError as error:
         raise PlanError(f"{folder} cannot be used: {text_of(error)}") from error
@@ -307,7 +307,9 @@ def _clusters(census: PortableCensus, settings: PlanSettings) -> tuple[str, ...]
         return ()
     found = settings.clusters or census.clusters
     if not found:
-        raise PlanError("the archive names no cluster: name them, in the order of the stages")
+        raise PlanError(
+            "the archive names no cluster: give them with --cluster, in the order of the stages"
+        )
     return found
 
 

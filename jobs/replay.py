@@ -194,7 +194,7 @@ class _Run:
 
     def _refusal(self, reason: str, message: str, allow: Consent | None = None) -> None:
         if allow is None or allow not in self.settings.allow:
-            cure = f"; --allow {allow} if you want it: {CONSENTS[allow]}" if allow else ""
+            cure = f"; give --allow {allow} if you want it: {CONSENTS[allow]}" if allow else ""
             self.result.refusals.append(Refusal(reason=reason, message=message + cure, allow=allow))
 
     def _refuse(self, target: Target) -> None:
@@ -392,9 +392,9 @@ class _Run:
             if name.isprintable() and now[name] - before[name] < count:
                 raise JobError(
                     f"stream {target.name} on {server.where} stored messages of this replay under "
-                    f"another subject, such as of {wire.shown(subject)}: its account has mappings "
-                    "that change what is sent; take them away while you replay, and first delete "
-                    f"what was stored (the messages from sequence {target.state.last + 1} on)"
+                    f"another subject, such as those for {wire.shown(subject)}, because the "
+                    "mappings of its account change them; delete what was stored (from sequence "
+                    f"{target.state.last + 1} on), and remove those mappings while you replay"
                 )
 
     async def _look_back(self, client: RawClient, target: Target) -> None:

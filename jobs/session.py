@@ -144,7 +144,7 @@ def _reach(remote: str) -> None:
         address = DefaultChannelBuilder(remote)
     except (PySparkException, ValueError):  # its text may have the token
         raise SparkUnavailable(
-            f"{remote.partition(';')[0]} is no Spark Connect server: write sc://HOST:PORT, and "
+            f"{remote.partition(';')[0]} is not a Spark Connect server: write sc://HOST:PORT, and "
             "parameters as in sc://HOST:PORT/;use_ssl=true;token=TOKEN, with %3D for = in a value"
         ) from None
     with address.toChannel() as channel:

@@ -355,7 +355,7 @@ def check_table(table: Table) -> None:
     if partitions != [(name, "identity") for name in specs.MESSAGES.partitions]:
         those = ", ".join(f"{transform} of {name}" for name, transform in partitions) or "nothing"
         raise ArchiveError(
-            f"{'.'.join(table.name())} is partitioned by {those}, it must be by the values of "
+            f"{'.'.join(table.name())} is partitioned by {those}, but it must be by the values of "
             f"{' and '.join(specs.MESSAGES.partitions)}; ingest the stream again"
         )
 

@@ -289,7 +289,7 @@ def in_clusters(
         stored = there.get((index, source), {cluster})
         if sent[index, source] == {None} and None not in stored:
             raise AuditError(
-                f"what was published to {source} names no cluster, but its stored messages do "
+                f"the messages published to {source} name no cluster, but the stored ones do "
                 f"({', '.join(sorted(c for c in stored if c))}): give --cluster NAME, or ingest "
                 "the source stream again with --cluster or --cluster-header"
             )

@@ -159,8 +159,8 @@ def _counts(rows: Rows, periods: Sequence[Period]) -> list[Count]:
     possible = set(_possible_outcomes(periods))
     if {outcome for _, outcome, _, _ in counts} - possible:
         raise AuditError(
-            "the transformed messages have destinations that the mapping does not have: "
-            "transform them again"
+            "the transformed messages have destinations that aren't in the mapping: transform "
+            "them again"
         )
     return [
         Count(source, destination, fate, cluster, start_of(hour, periods[index]), messages, index)

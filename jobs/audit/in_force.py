@@ -61,8 +61,8 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[tuple[datetime
     file = mapping.absolute()
     if _git(file, "status", "--porcelain", "--", file.name):
         raise AuditError(
-            f"{mapping} has changes that are not committed, so its history does not say "
-            "when they came into force: commit them, or name the moments (--in-force MOMENT=FILE)"
+            f"{mapping} has uncommitted changes, so its history can't say when they came into "
+            "force: commit them, or give the moments (--in-force MOMENT=FILE)"
         )
     commits = _git(file, "log", "--format=%H %ct", "--", file.name).decode().split("\n")
     before: str | None = None
@@ -79,16 +79,16 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[tuple[datetime
             except NatsTransformError as error:
                 said = str(error).replace(str(there), str(mapping))
                 raise AuditError(
-                    f"commit {commit[:12]}: {said}; name the moments instead "
-                    "(--in-force MOMENT=FILE)"
+                    f"commit {commit[:12]}: {said}; give the moments instead (--in-force "
+                    "MOMENT=FILE)"
                 ) from error
         if period.version != before:
             yield None if before is None else datetime.fromtimestamp(int(seconds), UTC), period
         before = period.version
     if before is None:
         raise AuditError(
-            f"git knows no version of {mapping}: commit it, or name the moments "
-            "(--in-force MOMENT=FILE)"
+            f"git has no version of {mapping}: commit it, or give the moments (--in-force "
+            "MOMENT=FILE)"
         )
 
 
@@ -122,13 +122,13 @@ def _git(file: Path, *arguments: str) -> bytes:
         )
     except OSError as error:
         raise AuditError(
-            f"git cannot be started ({error.strerror}): install it, or name the moments "
+            f"git cannot be started ({error.strerror}): install it, or give the moments "
             "(--in-force MOMENT=FILE)"
         ) from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise AuditError(
-            f"git cannot read the history of {file}: {said[-1].removeprefix('fatal: ')}; name the "
+            f"git cannot read the history of {file}: {said[-1].removeprefix('fatal: ')}; give the "
             "moments instead (--in-force MOMENT=FILE)"
         )
     return done.stdout
@@ -153,13 +153,13 @@ def check_times(
     """
     if settings.until is not None and settings.until > now:
         raise AuditError(
-            f"the window ends at {_utc(settings.until)}, which is still to come: wait until then, "
-            f"or give an end that is over (it is {_utc(now)})"
+            f"the window ends at {_utc(settings.until)}, in the future: wait until then, or give "
+            f"an end in the past (it is {_utc(now)})"
         )
     if not all(a.since < b.since for a, b in pairwise(periods[1:]) if a.since and b.since):
         raise AuditError(
-            "two commits of the mapping file have times out of order: name the moments instead "
-            "(--in-force MOMENT=FILE)"
+            "two commits of the mapping file aren't in the order of their times: give the moments "
+            "instead (--in-force MOMENT=FILE)"
         )
     if archive_begins is None:
         return
@@ -172,8 +172,8 @@ def check_times(
     for period in periods[1:]:
         if period.until is not None and period.until <= archive_begins:
             raise AuditError(
-                f"the mapping in force from {_utc(period.since)} was replaced at "
-                f"{_utc(period.until)}, {begins}: leave it out, or ingest older messages"
+                f"the mapping from {_utc(period.since)} was replaced at {_utc(period.until)}, "
+                f"{begins}: leave it out, or ingest older messages"
             )
 
 

@@ -31,7 +31,7 @@ def cluster_notes(
             raise AuditError(
                 f"mapping {mapping.source} has weights for clusters, but none of its {total:,} "
                 "messages has a cluster name: give --cluster NAME, or ingest again with --cluster "
-                "or --cluster-header (docs/archives.md says where a name can come from)"
+                "or --cluster-header (docs/archives.md says where names come from)"
             )
         if without:
             yield (
@@ -46,8 +46,8 @@ def cluster_notes(
         if strange and not is_general and not known & mine.keys():
             raise AuditError(
                 f"mapping {mapping.source} has weights for {names}, but its messages are labelled "
-                f"{', '.join(strange)}: ingest again with the names that nats-server has (`cluster "
-                "{ name: ... }`), or correct the mapping"
+                f"{', '.join(strange)}: ingest again with nats-server's names (`cluster {{ name: "
+                "... }`), or correct the mapping"
             )
         folded = {cluster.casefold().strip(): cluster for cluster in known}
         for cluster in strange:

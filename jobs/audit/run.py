@@ -183,8 +183,8 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
     if source is not None and not attribution.published:
         raise AuditError(
             f"stream {settings.source_stream} has no messages on {settings.range} that a mapping "
-            "applies to, so nothing can be inferred from it: name the stream that holds the "
-            "messages as they were published"
+            "applies to, so it shows nothing about the split: give the stream that holds the "
+            "messages as published"
         )
     published: dict[Scope, Hours] | None = attribution.published
     if settings.published:
@@ -243,26 +243,26 @@ def _observed_notes(
         yield f"{fit} each of these, and {counts} for none alone: {'; '.join(ends)}"
     if not attribution.ids_are_names:
         yield (
-            "most messages with a Nats-Msg-Id have one that an earlier message has, so ids do not "
-            "tell which messages were sent again: all are counted"
+            "most Nats-Msg-Ids repeat an earlier one, so they can't show which messages were sent "
+            "again: all messages count"
         )
     elif doubled := attribution.fates["doubled"]:
         repeated = plural(doubled, "message was", "messages were")
         yield (
-            f"{repeated} stored again with the Nats-Msg-Id of an earlier one, as a publisher that "
-            "gets no answer in time sends again: only the first of each is counted"
+            f"{repeated} stored again with the Nats-Msg-Id of an earlier one, as when a publisher "
+            "gets no answer in time: only the first of each counts"
         )
     for first, second in attribution.alike:
         yield (
-            f"the destinations {first.destination} and {second.destination} of {first.source} make "
-            "the same subjects, so no archive shows which of them made a message"
+            f"the destinations {first.destination} and {second.destination} of {first.source} "
+            "make the same subjects, so no archive can show which of them a message went to"
         )
     by_mappings = {candidate.end for candidate in candidates(periods)}
     for end in sorted(attribution.hidden):
         if end.destination and end not in by_mappings:
             yield (
-                f"the archive does not hold the subjects of {end.source}, so it cannot show where "
-                "the mapping was not in force"
+                f"the archive doesn't hold the subjects of {end.source}, so it can't show where "
+                "the mapping wasn't in force"
             )
         elif end.destination and published is None:
             yield (
@@ -271,7 +271,7 @@ def _observed_notes(
             )
     if not settings.publishers and published is None:
         yield (
-            "a message that something else published to a destination counts as made by the "
-            "mapping: name such subjects (--publisher), or give the stream of what was published "
+            "if other programs publish to a destination, their messages count as mapped: list "
+            "such subjects (--publisher), or give the stream with the messages as published "
             "(--source-stream)"
         )

@@ -137,7 +137,7 @@ def _block(settings: CertifySettings, mappings: AccountMappings) -> tuple[str, s
     try:
         text = Source().text(settings.candidate)
         if settings.candidate.suffix in NO_CONFIG or find_token(text) is not None:
-            raise Unsafe("it is no configuration of a server")
+            raise Unsafe("it isn't a server configuration")
         return mappings_text(text, str(settings.candidate), settings.account), ""
     except (Unsafe, InvalidConfig) as error:
         return block_of(mappings), str(error)
@@ -164,8 +164,8 @@ def _streams(given: Iterable[StreamConfig]) -> tuple[list[StreamConfig], list[st
     for stream in streams:
         if stream.republish is not None and (circle := network.circle(stream)):
             raise JobError(
-                f"streams {' and '.join(dict.fromkeys(circle))} republish in a circle, so a server "
-                "would never come to rest; `nats-transform check` shows how"
+                f"streams {' and '.join(dict.fromkeys(circle))} republish in a circle, so a "
+                "server would never stop; `nats-transform check` shows how"
             )
     return streams, sorted(out)
 

@@ -86,7 +86,7 @@ def try_messages(
             if server.process.poll() is None:
                 raise
             raise JobError(
-                f"nats-server ends with these mappings: {error}; `nats-transform check` says why"
+                f"nats-server stops with these mappings: {error}; `nats-transform check` says why"
             ) from error
         stored = {stream.name: _read(nats, states[stream.name]) for stream in streams}
         return Seen(version, delivered, stored)

@@ -193,7 +193,7 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
         with path.open("rb") as start:
             is_parquet = start.read(len(_PARQUET)) == _PARQUET
         if not is_parquet:
-            raise InvalidConfig(f"this is no Parquet file, so {_NO_CENSUS}", str(path))
+            raise InvalidConfig(f"this is not a Parquet file, so {_NO_CENSUS}", str(path))
         file = pq.ParquetFile(path, page_checksum_verification=True)
         metadata = file.schema_arrow.metadata or {}
         told = metadata.get(KEY)
@@ -208,24 +208,24 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
         for name in COUNTS:
             counts = rows[name].to_numpy()
             if rows[name].null_count or (counts < 0).any() or counts.sum(dtype=float) > _MOST:
-                raise KeyError("a row without a count, or with one that no stream can have")
+                raise KeyError("a row has no count, or an impossible one")
         if CARRIES in table.schema.names:
             rows[CARRIES] = table[CARRIES].cast(pa.binary())
         found = pa.table(rows)
         # Releases before 0.2 wrote no checksum.
         if CHECKSUM in metadata and metadata[CHECKSUM] != _checksum(told, found):
-            raise KeyError("rows or metadata that are not those that were written")
+            raise KeyError("the rows or metadata changed after they were written")
     except OSError as error:
         raise InvalidConfig(
             f"the census cannot be read: {error.strerror or error}", str(path)
         ) from error
     except (pa.ArrowException, KeyError, UnicodeDecodeError, ValidationError) as error:
         raise InvalidConfig(
-            "this census is damaged, or of another release; export it again", str(path)
+            "this census is damaged or from another release; export it again", str(path)
         ) from error
     if stream and about.stream != stream:
         raise InvalidConfig(
-            f"this census is of the stream {about.stream!r}, not of {stream!r}", str(path)
+            f"this census is for stream {about.stream!r}, not for {stream!r}", str(path)
         )
     return PortableCensus(about, summed(found))
 
@@ -247,8 +247,8 @@ def check_redaction(census: PortableCensus, question: Question, path: Path) -> N
     redacted = {position - 1 for position in census.about.redacted}
     for what, position in _seen(question, redacted) if redacted else ():
         raise InvalidConfig(
-            f"{what} looks at token {position + 1} of subjects, which this census has as hashes; "
-            "export a census without redacting that token",
+            f"{what} looks at token {position + 1} of subjects, which this census has only as "
+            "hashes; export one without redacting that token",
             str(path),
         )
 

@@ -52,8 +52,8 @@ def temporary_folder() -> Iterator[Path]:
         if not is_full(error):
             raise
         raise JobError(
-            f"no room for temporary files in {tempfile.gettempdir()}; "
-            "make room there, or set TMPDIR to another folder"
+            f"no room for temporary files in {tempfile.gettempdir()}; make room, or set TMPDIR to "
+            "another folder"
         ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)

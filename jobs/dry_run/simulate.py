@@ -394,8 +394,8 @@ class Simulation:
         except CycleError as error:
             circle = " and ".join(sorted({self._streams[n].name for n in error.args[1]}))
             raise SimulationError(
-                f"streams {circle} feed each other and refuse messages (discard new): "
-                "what they hold depends on timing; leave one of them out"
+                f"streams {circle} feed each other and refuse messages (discard new), so what "
+                "they hold depends on timing; leave one of them out"
             ) from error
 
     def _answers(
@@ -455,8 +455,9 @@ class Simulation:
         elif via == Via.MIRROR and stream.mirror is not None:
             # It comes past what it refuses by reconnecting, every ten seconds or so.
             raise SimulationError(
-                f"stream {stream.name} mirrors {stream.mirror.name} and refuses messages of it "
-                "(discard new, or max_msg_size): what it holds depends on timing; leave it out"
+                f"stream {stream.name} mirrors {stream.mirror.name} and refuses some of its "
+                "messages (discard new, or max_msg_size), so what it holds depends on timing; "
+                "leave it out"
             )
 
     def _numbered(self, stream: np.ndarray, is_stored: np.ndarray) -> np.ndarray:

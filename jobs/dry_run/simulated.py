@@ -62,9 +62,9 @@ class SimulatedMessages:
             self.messages += len(ours)
             for via in set(ours.column("via").unique().to_pylist()) - {"capture"}:
                 raise JobError(
-                    f"simulated stream {stream} holds messages that came by {via}: nats-server "
-                    "adds headers to them that an archive does not have, so only streams that "
-                    "capture all their messages can be exported"
+                    f"simulated stream {stream} holds messages from {via}: nats-server adds "
+                    "headers to these that an archive doesn't have, so only streams that capture "
+                    "all their messages can be exported"
                 )
         if not self.messages:
             raise JobError(

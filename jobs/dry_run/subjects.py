@@ -47,8 +47,8 @@ def archived_days(settings: StreamDays) -> tuple[Table, list[date]]:
     days = [day for day in there if settings.days is None or day in settings.days]
     if not days:
         raise ArchiveError(
-            f"stream {settings.stream!r} has no messages on these days; "
-            f"it has them from {there[0]} to {there[-1]}"
+            f"stream {settings.stream!r} has no messages on these days, only from {there[0]} to "
+            f"{there[-1]}"
         )
     return messages, days
 

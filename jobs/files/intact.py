@@ -83,5 +83,5 @@ def not_looked_at(table: Table, files: Iterable[DataFile]) -> tuple[Unseen, ...]
     paths = [file.file_path for file in files]
     count = len(paths) - len(file_digests(table, paths))
     what = f"whether {plural(count, 'file')} of {table.name()[-1]} changed after being published"
-    cure = f"they were published by a release that kept no hash: {_cure(table)}"
+    cure = f"a release without hashes published them: {_cure(table)}"
     return (Unseen(what, cure),) if count else ()

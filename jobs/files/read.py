@@ -59,7 +59,7 @@ def batches(
             if piece.groups and piece.groups != count:
                 raise WarehouseError(
                     f"{piece.path} has {count} row groups, but the table says {piece.groups}: "
-                    "another file replaced it; restore it from a copy"
+                    "somebody replaced it; restore it from a copy"
                 )
             there = set(file.schema_arrow.names)
             for group in range(piece.first, piece.end if piece.groups else count):

@@ -52,7 +52,7 @@ def account_files(settings: NatsSettings, account: str) -> Iterator[tuple[Path, 
             folder.mkdir(mode=0o700)
         asyncio.run(_write(settings, account, *folders))
         if not any(folders[0].iterdir()):
-            raise ArchiveError(f"the account has no stream on {settings.where}")
+            raise ArchiveError(f"the account has no streams on {settings.where}")
         yield folders[0], folders[1] if any(folders[1].iterdir()) else None
 
 
@@ -91,7 +91,9 @@ async def account_streams(
         configs = [config async for config in _streams(client, settings)]
         return tuple(map(StreamConfig.model_validate, configs))
     except ValidationError as error:
-        raise ArchiveError(f"{settings.where} shows no stream: {text_of(error)}") from error
+        raise ArchiveError(
+            f"{settings.where} doesn't show its streams: {text_of(error)}"
+        ) from error
     except ApiError as error:
         if error.code != NO_JETSTREAM:
             raise
@@ -116,8 +118,8 @@ async def _listed(
         page = await api(client, settings, model, subject, {"offset": count})
         if page.missing:
             raise ArchiveError(
-                f"{settings.where} cannot show {', '.join(page.missing)} now: try again when every "
-                "server of the cluster is there"
+                f"{settings.where} cannot show {', '.join(page.missing)} now: try again when "
+                "every server of the cluster is up"
             )
         if client.stats["in_bytes"] > _MOST_BYTES:
             raise ArchiveError(
@@ -141,6 +143,6 @@ async def _check_account(client: RawClient, settings: NatsSettings, account: str
     names = [name for name in (shown.account, shown.account_name) if name]
     if names and account not in names:
         raise ArchiveError(
-            f"this user of {settings.where} is of the account {names[0]}, and the mappings are of "
-            f"{account}: name the account with --account, or give credentials of {account}"
+            f"this user of {settings.where} belongs to account {names[0]}, but the mappings to "
+            f"{account}: choose the account with --account, or give credentials for {account}"
         )

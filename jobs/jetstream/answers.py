@@ -32,7 +32,7 @@ _NAME = re.compile(r"[^\x00-\x20\x7f.*>/\ud800-\udfff]{1,255}")
 
 def _named(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ValueError("a name that no stream or consumer can have")
+        raise ValueError("no stream or consumer can have this name")
     return name
 
 
@@ -383,7 +383,7 @@ def parse_answer(model: type[_A], where: str, what: str, text: bytes) -> _A:
             raise ApiError(error.description or str(error.err_code), error.err_code)
         return model.model_validate(document)
     except (ValueError, RecursionError) as error:
-        fault = first_fault(error) if isinstance(error, ValidationError) else "it is no JSON"
+        fault = first_fault(error) if isinstance(error, ValidationError) else "it is not JSON"
         raise ApiError(
-            f"{where} answers {what} as no nats-server does ({fault}): does one answer?"
+            f"{where} answers {what} as no nats-server does ({fault}): is it one?"
         ) from None

@@ -273,7 +273,7 @@ class Chain:
         last = self._read_to
         self._reconnects = self._client.stats["reconnects"]
         self._settle(there, last)
-        await self._patience("other clients write into it, or nobody takes the messages")
+        await self._patience("other clients write into it, or nobody reads the messages")
         self._last, self._previous = last, None
         self._is_broken = self._is_deaf = False
         again = [message for _, message in self._waiting]
@@ -321,13 +321,13 @@ class Chain:
         state = await stream_state(self._client, self._nats, self._target.name)
         if state.created != self._target.state.created:
             raise StreamLost(
-                f"stream {self._target.name} on {self._nats.where} was made anew while messages "
-                "were sent into it"
+                f"stream {self._target.name} on {self._nats.where} was deleted and created again "
+                "during the replay"
             )
         if state.last < self._last:
             raise StreamLost(
-                f"stream {self._target.name} on {self._nats.where} lost messages that it had "
-                f"stored: its last sequence was {self._last} and is {state.last}"
+                f"stream {self._target.name} on {self._nats.where} lost stored messages: its last "
+                f"sequence was {self._last} and is now {state.last}"
             )
         return state
 
@@ -347,8 +347,8 @@ class Chain:
         if in_doubt and mine_at < last and mine_at + 1 not in there:
             raise JobError(
                 f"stream {self._target.name} on {self._nats.where} removed messages before it "
-                f"could tell whether archived sequence {in_doubt[0].seq} is among them; look at "
-                "it, then choose the days that are missing"
+                f"confirmed archived sequence {in_doubt[0].seq}; look whether it's there, then "
+                "choose the missing days"
             )
         kept = deque[tuple[int, Outgoing]]()
         for number, message in self._waiting:

@@ -67,8 +67,8 @@ class NoTls(nats.errors.Error):
 
     def __str__(self) -> str:
         return (
-            "it does not offer TLS, but the URL says tls:// or a certificate was given; "
-            "nothing was sent to it"
+            "it doesn't offer TLS, but the URL says tls:// or you gave a certificate; nothing was "
+            "sent to it"
         )
 
 
@@ -79,7 +79,7 @@ class NoNats(nats.errors.ProtocolError):
         self.why = why
 
     def __str__(self) -> str:
-        return f"it does not speak the protocol of NATS: {self.why}"
+        return f"it doesn't speak the NATS protocol: {self.why}"
 
 
 class _Info(BaseModel):
@@ -363,7 +363,7 @@ async def api(
             asked = f"publish to {settings.api_prefix}.{subject}"
             what = asked if "publish" in denied else "subscribe to its inbox"
             raise ApiError(
-                f"the user may not {what}; allow it on the server, or give another user"
+                f"this user may not {what}; allow it on the server, or give another user"
             ) from error
         raise ApiError(f"NATS server {settings.where} does not answer: {text_of(error)}") from error
     return parse_answer(model, settings.where, subject, answer.data)

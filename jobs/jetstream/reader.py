@@ -118,13 +118,13 @@ async def _check_same_stream(
     except ApiError as error:
         if error.code == STREAM_NOT_FOUND:
             raise ArchiveError(
-                f"stream {stream} on {nats.where} was removed while it was read; "
-                "what was archived before stays"
+                f"stream {stream} on {nats.where} was deleted while it was read; what is archived "
+                "already stays"
             ) from error
         return  # the server is not back yet
     if now.created != state.created:
         raise ArchiveError(
-            f"stream {stream} on {nats.where} was made anew while it was read; "
+            f"stream {stream} on {nats.where} was deleted and created again while it was read; "
             "ingest it under another name"
         )
 
@@ -168,7 +168,7 @@ async def _pulls(
                     wrong = int(delivered.sequence[np.argmin(rises)])
                     raise ArchiveError(
                         f"stream {stream} on {nats.where}: sequence {wrong} comes after a later "
-                        "one, or twice: does a nats-server answer?"
+                        "one, or twice: is it a nats-server?"
                     )
                 count_in_range = int(np.searchsorted(delivered.sequence[:count], last, "right"))
                 if count_in_range:

@@ -194,7 +194,7 @@ def new_name(
         fault: why the new subject cannot be stored.
     """
     if not wire.is_literal(old):
-        return b"", "is no subject that a message can have"
+        return b"", "is not a subject that a message can have"
     subject = decode(old)
     mapping = mappings.match(subject)
     scopes = (None,) if mapping is None else mapping.scopes

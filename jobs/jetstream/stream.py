@@ -167,8 +167,8 @@ async def message_at(
     first = await _first_message(client, nats, stream, start)
     if first is not None and first[0] < sequence:
         raise ArchiveError(
-            f"stream {stream} on {nats.where} gives sequence {first[0]} where {sequence} or a "
-            "later one was asked for: does a nats-server answer?"
+            f"stream {stream} on {nats.where} gives sequence {first[0]} when asked for {sequence} "
+            "or later: is it a nats-server?"
         )
     return first
 
@@ -216,7 +216,7 @@ async def wanted_range(
     if state.config.get("retention") == "workqueue":
         raise ArchiveError(
             f"stream {settings.stream} on {nats.where} is a work queue, which only its own "
-            "consumers may read: ingest a backup of it instead (nats stream backup)"
+            "consumers may read: ingest its backup instead (nats stream backup)"
         )
     first, last = settings.first or 1, settings.last if settings.last is not None else state.last
     if settings.last is not None and first > settings.last:

@@ -101,7 +101,7 @@ class _Counting:
         while (counted := sum(map(len, pages))) < total:
             high = total if low >= high else min(high, total)
             if low >= high or self._visited + total > _MOST_VISITED:
-                raise self._refusal(f"shows {counted:,} of {total:,} subjects, asked in parts")
+                raise self._refusal(f"lists only {counted:,} of {total:,} subjects")
             offset = low + (high - low) // _PAGE // 2 * _PAGE
             info = await self._ask({"subjects_filter": ANY_TAIL, "offset": offset})
             total, page = info.total, _table(info)
@@ -127,8 +127,8 @@ class _Counting:
             new = page.filter(pc.invert(pc.is_in(page["subject"], before)))
             if len(before) and len(page) and len(new) == len(page):
                 raise ArchiveError(
-                    f"{self._where} removes subjects faster than it shows them: "
-                    "ingest it, and try the mappings on the archive"
+                    f"{self._where} removes subjects faster than it lists them: ingest it, and "
+                    "try the mappings on the archive"
                 )
             if len(new):
                 yield info.total, new
@@ -187,8 +187,8 @@ class _Counting:
 
     def _refusal(self, why: str) -> ArchiveError:
         return ArchiveError(
-            f"{self._where} {why}, and the server sorts all of them for each 100,000 that it "
-            "shows: ingest the stream, and try the mappings on the archive"
+            f"{self._where} {why}, and the server sorts them all for each 100,000 that it lists: "
+            "ingest the stream, and try the mappings on the archive"
         )
 
 

@@ -102,10 +102,10 @@ class Target:
         """Why nothing can be replayed into this stream at all."""
         config = self.state.config
         for field, why in (
-            ("mirror", "is a mirror, which takes messages of its origin only"),
+            ("mirror", "is a mirror, which only takes its origin's messages"),
             ("sealed", "is sealed"),
             ("no_ack", "does not acknowledge messages (no_ack)"),
-            ("allow_msg_counter", "is made of counters, which take increments only"),
+            ("allow_msg_counter", "is made of counters, which only take increments"),
         ):
             if config.get(field):
                 yield f"stream {self.name} {why}"
@@ -136,7 +136,7 @@ class Target:
         if subject.startswith("$"):
             first = subject.partition(SEPARATOR)[0]
             if all(f.partition(SEPARATOR)[0] != first for f in filters):
-                return f"stream {self.name} captures it by a wildcard only, not as {first}"
+                return f"stream {self.name} captures it only by a wildcard, not as {first}"
         return None
 
     def stored_as(self, subject: str) -> str:
@@ -171,7 +171,7 @@ class Target:
         if last - first >= _MOST_ONE_BY_ONE:
             raise ArchiveError(
                 f"stream {self.name} on {nats.where} has {last - first + 1:,} new messages, too "
-                "many to look at one by one; run again when fewer are written"
+                "many to check one by one; run again when fewer are written"
             )
         sources: dict[int, Replayed | None] = {}
         for at in range(first, last + 1, _AT_ONCE):

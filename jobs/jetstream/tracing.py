@@ -57,7 +57,7 @@ async def traced(client: RawClient, settings: NatsSettings, subject: str) -> Seq
         version = visible(str(client._server_info.get("version", "")))
         raise ArchiveError(
             f"{settings.where} runs nats-server {version}, which would deliver the message: "
-            "tracing needs 2.11, leave out --live"
+            "tracing needs 2.11 or later, so leave out --live"
         )
     inbox, before = client.new_inbox(), client.last_error
     subscription = await client.subscribe(f"{inbox}.*", pending_bytes_limit=2 * _MOST_BYTES)
@@ -74,7 +74,7 @@ async def traced(client: RawClient, settings: NatsSettings, subject: str) -> Seq
     except nats.errors.Error as error:
         raise ArchiveError(f"{settings.where} does not answer: {text_of(error)}") from error
     if not events:
-        raise ArchiveError(f"{settings.where} sends no trace event: does its version trace?")
+        raise ArchiveError(f"{settings.where} sends no trace event: is it older than 2.11?")
     return events
 
 
@@ -125,7 +125,7 @@ async def mapped_subjects(
                 left.remove(message.subject)
                 counts[event.mapped] += 1
     except (nats.errors.Error, TimeoutError) as error:
-        raise ArchiveError(f"{settings.where} does not trace: {text_of(error)}") from error
+        raise ArchiveError(f"{settings.where} doesn't trace: {text_of(error)}") from error
     finally:
         await subscription.unsubscribe()
     return counts
@@ -169,8 +169,8 @@ async def _events(
         event = parse_answer(TraceEvent, settings.where, "a trace", message.data)
         if event.hop in events:
             raise ArchiveError(
-                f"two trace events came for the same hop to {settings.where}: somebody publishes "
-                "to our inbox; try again, or with another --inbox-prefix"
+                f"two trace events came for one hop to {settings.where}, so somebody else "
+                "publishes to our inbox; try again, or with another --inbox-prefix"
             )
         events[event.hop] = event
     order = sorted(events, key=lambda hop: (hop.count("."), hop)) if "" in events else ()

@@ -131,7 +131,9 @@ def headers(block: bytes) -> bytes:
     if _BLOCK.fullmatch(block) is None:
         raise Unsendable("headers", f"header block '{shown(block)}' is not well formed")
     if len(block) > MAX_HEADERS:
-        raise Unsendable("headers", f"header block has {len(block)} bytes, {MAX_HEADERS} at most")
+        raise Unsendable(
+            "headers", f"the header block has {len(block)} bytes, but {MAX_HEADERS} is the most"
+        )
     return block
 
 
@@ -161,7 +163,9 @@ def one_operation(command: bytes) -> Frame:
     """
     parsed = _OPERATION.match(command)
     if parsed is None:
-        raise Unsendable("operation", f"'{shown(command)}' is not one operation of the protocol")
+        raise Unsendable(
+            "operation", f"'{shown(command)}' is not a single operation of the protocol"
+        )
     kind, rest = parsed.lastgroup, command[parsed.end() :]
     match kind:
         case "pub_size":
@@ -179,7 +183,9 @@ def one_operation(command: bytes) -> Frame:
                 filter_subject(parsed["sub"])
     whole = rest == b"" if size is None else len(rest) == size + 2 and rest.endswith(_CRLF)
     if not whole or (parsed.end() > MAX_CONTROL_LINE and kind != "connect"):
-        raise Unsendable("operation", f"'{shown(command)}' is not one operation of the protocol")
+        raise Unsendable(
+            "operation", f"'{shown(command)}' is not a single operation of the protocol"
+        )
     return Frame(command)
 
 

@@ -140,13 +140,13 @@ class AuditSettings(JudgedDays, MappedDays):
     @model_validator(mode="after")
     def _checked(self) -> AuditSettings:
         if self.mapping is None and (self.observed or self.in_force):
-            raise ValueError("give the mapping (--mapping): only transforms record theirs")
+            raise ValueError("give the mapping (--mapping): only a transform records its own")
         _check_turns(() if self.in_force == "git" else self.in_force)
         if self.since and self.until and self.since >= self.until:
-            raise ValueError("the time to audit must start before it ends: correct since and until")
+            raise ValueError("the audit must start before it ends: correct since and until")
         if self.published and (self.in_force or self.since or self.until):
             raise ValueError(
-                "counts of what was published say nothing of when: give a source stream "
+                "counts don't say when messages were published: give a source stream "
                 "(--source-stream), or audit one mapping over the whole archive"
             )
         if not self.observed and (

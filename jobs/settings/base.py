@@ -255,9 +255,7 @@ def _moment(value: Any) -> Any:
         raise ValueError(f"{value!r} is not a moment such as 2026-10-01T12:00Z") from None
     if moment.tzinfo is None:
         text = value if ":" in value else f"{value}T00:00"
-        raise ValueError(
-            f"{text!r} does not say its time zone: write {text}Z for UTC, or {text}+02:00"
-        )
+        raise ValueError(f"{text!r} has no time zone: write {text}Z for UTC, or {text}+02:00")
     return moment
 
 

@@ -21,8 +21,8 @@ _SCHEMES = ("nats", "tls", "ws", "wss")
 # Whoever wrote a project file would get the credentials of its reader.
 _OWN = Option(
     in_project=False,
-    cure="because whoever wrote the file would get your credentials: save a context with "
-    "`nats context save` and write context = its name",
+    cure="because the file's author would get your credentials: save a context with `nats context "
+    "save` and write context = its name",
 )
 _File = Annotated[Path, Option(metavar="FILE"), _OWN]
 _Text = Annotated[str, Option(metavar="TEXT"), _OWN]
@@ -121,11 +121,11 @@ class NatsSettings(Settings):
     @classmethod
     def _some_server(cls, servers: str) -> str:
         if not any(s.strip() for s in servers.split(",")):
-            raise ValueError("no URL of a server is given: name one with --server or --context")
+            raise ValueError("no server: give one with --server or --context")
         for scheme, separator, _ in (url.strip().partition("://") for url in servers.split(",")):
             if separator and scheme.lower() not in _SCHEMES:
                 raise ValueError(
-                    f"a URL of a nats-server starts with nats:// or tls://, not {visible(scheme)}://"
+                    f"a nats-server's URL starts with nats:// or tls://, not {visible(scheme)}://"
                 )
         return servers
 
@@ -176,8 +176,8 @@ class NatsSettings(Settings):
                 context.load_cert_chain(self.tls_cert, self.tls_key, password="")
         except (OSError, ValueError) as error:
             raise ArchiveError(
-                f"{reading} cannot be used for TLS: {text_of(error)}; "
-                "give PEM files that belong together, the key without a password"
+                f"{reading} cannot be used for TLS: {text_of(error)}; give PEM files that belong "
+                "together, with a key that has no password"
             ) from error
         return context
 
@@ -190,7 +190,7 @@ class NatsSettings(Settings):
         """
         for path in (self.creds, self.nkey, self.tls_ca, self.tls_cert, self.tls_key):
             if path is not None and not path.is_file():
-                raise ArchiveError(f"no file {path}: give the path of the NATS credentials")
+                raise ArchiveError(f"no file {path}: give the path to the NATS credentials")
         user = "JWT and seed of a NATS user (a .creds file of nsc)"
         for given, form, what in (
             (self.creds, _CREDS, user),
@@ -243,5 +243,7 @@ class ShownSettings(Settings):
     @model_validator(mode="after")
     def _shown_once(self) -> Self:
         if self.nats is not None and (self.streams or self.consumers):
-            raise ValueError("give the streams and consumers in files, or a server that shows them")
+            raise ValueError(
+                "give either files with the streams and consumers, or a server that shows them"
+            )
         return self

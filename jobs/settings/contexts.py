@@ -90,7 +90,7 @@ def _read(name: str) -> dict[str, object]:
     is_file = name.endswith(".json") and Path(name).is_file()
     if not is_file and (".." in name or "/" in name or "\\" in name or not name):
         raise ArchiveError(
-            f"{name!r} is no name of a context: give one that `nats context ls` shows"
+            f"{name!r} is not a context's name: give one that `nats context ls` shows"
         )
     file = Path(name) if is_file else _folder() / "context" / f"{name}.json"
     try:
@@ -99,9 +99,7 @@ def _read(name: str) -> dict[str, object]:
         known = ", ".join(known_contexts()) or "there are none"
         raise ArchiveError(f"no context {name} in {file.parent}; known contexts: {known}") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ArchiveError(
-            f"{file}: not a context that can be read: {type(error).__name__}"
-        ) from None
+        raise ArchiveError(f"{file}: this context cannot be read: {type(error).__name__}") from None
     if not isinstance(values, dict):
         raise ArchiveError(f"{file}: a context is a JSON object; save it again with `nats context`")
     settings: dict[str, object] = {}
@@ -115,7 +113,7 @@ def _read(name: str) -> dict[str, object]:
         if field == "tls_first" and value is True:
             settings[field] = True
         elif not isinstance(value, str):
-            raise ArchiveError(f"{file}: the field {field} has a wrong type: give a text")
+            raise ArchiveError(f"{file}: the field {field} has the wrong type: give text")
         elif field in _JWT:
             jwt[field] = _secret(value, field, file)
         elif field == "creds" and _SCHEME.match(value):

@@ -93,23 +93,19 @@ class DryRunSettings(LeafNodeSettings, ShownSettings, StreamDays):
     @model_validator(mode="after")
     def _with_streams(self) -> Self:
         if self.is_live and self.nats is None:
-            raise ValueError(
-                "no subjects: give a server, a stream of a warehouse, or a census in a file"
-            )
+            raise ValueError("no subjects: give a server, an archived stream, or a census file")
         needs_messages = self.exact or self.simulate or self.subject_headers
         if self.is_counted and (needs_messages or self.first_day is not None):
             raise ValueError(
-                "only an archive has messages, headers and days, a census and a server have not: "
-                "give a warehouse and a stream for that"
+                "this needs messages, headers or days, which only an archive has: give a "
+                "warehouse and a stream"
             )
         if self.consumers is not None and self.streams is None:
-            raise ValueError("consumers need the streams that they consume: give the streams too")
+            raise ValueError("consumers need their streams: give the streams too")
         if self.simulate and self.streams is None and self.nats is None:
             raise ValueError("to simulate streams, give their configurations")
         if self.permissions_account is not None and self.permissions is None:
-            raise ValueError(
-                "an account of permissions needs the file with the permissions: give that too"
-            )
+            raise ValueError("the account of the permissions needs their file: give that too")
         return self
 
 
@@ -153,9 +149,9 @@ class PlanSettings(DryRunSettings):
         is_shown = self.nats is not None or None not in (self.streams, self.consumers)
         if not is_shown and not self.without_streams:
             raise ValueError(
-                "a plan makes room in streams and consumers: give the files of both, or a server "
-                "that shows them, or --without-streams to plan without"
+                "a plan makes room in streams and consumers: give files with both, a server that "
+                "shows them, or --without-streams"
             )
         if list(self.stages) != sorted(set(self.stages)) or self.stages[-1:] != (100,):
-            raise ValueError("the stages must rise, and end with 100, such as 2,10,50,100")
+            raise ValueError("the stages must rise and end with 100, such as 2,10,50,100")
         return self

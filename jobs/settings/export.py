@@ -24,8 +24,8 @@ class ExportSettings(Settings):
         metavar="DIR",
         is_path=True,
         in_project="(?!.*://).*",
-        cure="to-backup must be a folder in a project file, because whoever wrote the file "
-        "would get your archive: give a URI with --to-backup",
+        cure="to-backup must be a folder in a project file, because the file's author would get "
+        "your archive: give a URI with --to-backup",
     )
     messages: Literal["transformed", "archived"] = setting(
         "transformed",
@@ -74,11 +74,11 @@ class ExportSettings(Settings):
     def _has_configuration(self) -> ExportSettings:
         if self.original is None and self.config is None:
             raise ValueError(
-                "give what the stream was (--original: a backup, or its configuration as JSON), "
-                "or the configuration that it shall have (--config)"
+                "give the original stream (--original: its backup, or its configuration as JSON) "
+                "or the new configuration (--config)"
             )
         if self.simulated is not None and (self.config is None or self.original is not None):
-            raise ValueError("for a simulated stream give its configuration (--config) alone")
+            raise ValueError("for a simulated stream give only its configuration (--config)")
         if self.rewrite_headers and (self.simulated is not None or self.messages == "archived"):
             raise ValueError(
                 "only headers of transformed messages can be rewritten: leave out --rewrite-headers"

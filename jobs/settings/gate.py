@@ -12,6 +12,6 @@ class Gated(Settings):
         False,
         "Publish the rows unchecked. The result and the table say so.",
         in_project=False,
-        cure="because whoever wrote the file would publish rows that nobody looked at: give it "
-        "with --no-checks",
+        cure="because the file's author would publish rows that nobody looked at: give it with "
+        "--no-checks",
     )

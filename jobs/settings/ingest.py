@@ -171,7 +171,7 @@ class IngestSettings(Gated):
         if self.cluster is not None and self.cluster_header is not None:
             raise ValueError("give a cluster or a cluster header, not both")
         if self.subject is not None and not (self.server or self.backup):
-            raise ValueError("a subject filter is for streams, not for dumps")
+            raise ValueError("a subject filter works for streams, not for dumps")
         since, until = self.since, self.until
         if isinstance(since, int) and isinstance(until, int) and since > until:
             raise ValueError(f"the range ends before it starts: {since} to {until}")

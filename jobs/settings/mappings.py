@@ -36,7 +36,7 @@ class LeafNodeSettings(Settings):
     @model_validator(mode="after")
     def _with_leaf_node(self) -> Self:
         if self.leaf_node_account is not None and self.leaf_node is None:
-            raise ValueError("an account of a leaf node needs its file: give that too")
+            raise ValueError("an account of the leaf node needs its file: give that too")
         return self
 
     def other_side(self) -> AccountMappings | None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from jobs.settings.base import Settings, setting
 
-_WHOSE = "because whoever wrote the file would get your archive"
+_WHOSE = "because the file's author would get your archive"
 
 
 class SparkSettings(Settings):

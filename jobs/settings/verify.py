@@ -30,7 +30,7 @@ class VerifySettings(Settings):
         "it they come from --server, which shows them to the system account only.",
         metavar="URL",
         in_project=False,
-        cure="because whoever wrote the file would choose what your host asks",
+        cure="because the file's author would choose what your host asks",
     )
     probe: str | None = setting(
         None,

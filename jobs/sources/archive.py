@@ -213,8 +213,8 @@ class ArchiveSource:
             if times_of(table, label, int(batch.sequences[0])) != [int(batch.times[0])]:
                 raise ArchiveError(
                     f"message {batch.sequences[0]} of backup {self.backup.folder} is not the one "
-                    f"in the table as {label}: it is a backup of another stream, or of one that "
-                    "was made anew; ingest it under another name"
+                    f"in the table as {label}: the backup is from another stream, or from one "
+                    "that was deleted and created again; ingest it under another name"
                 )
 
     def plan(self, have: Coverage) -> list[Span]:

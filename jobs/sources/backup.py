@@ -107,11 +107,11 @@ def open_backup(folder: Path) -> Backup:
     contents = [folder / name for name in CONTENTS if (folder / name).is_file()]
     if not (folder / INFO).is_file() or not contents:
         missing = " or ".join(CONTENTS) if (folder / INFO).is_file() else INFO
-        raise ArchiveError(f"{folder} is no stream backup: it has no {missing}")
+        raise ArchiveError(f"{folder} is not a stream backup: it has no {missing}")
     if len(contents) > 1:
         raise ArchiveError(
-            f"backup {folder} has both {' and '.join(CONTENTS)}: take away the one that is not "
-            "of this backup"
+            f"backup {folder} has both {' and '.join(CONTENTS)}: remove the one that doesn't "
+            "belong to it"
         )
     try:
         described = _Description.model_validate_json((folder / INFO).read_bytes())

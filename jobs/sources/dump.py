@@ -184,14 +184,13 @@ class DumpSource:
         )
         if repeated is not None:
             raise ArchiveError(
-                f"{path}: sequence {repeated} is there more than once; give each message its own"
+                f"{path}: sequence {repeated} is there more than once; number each message "
+                "differently"
             )
         runs = [run for block in seen for run in block.runs]
         first = min((run.first for run in runs), default=1)
         if first < 1:
-            raise ArchiveError(
-                f"{path}: a message has sequence {first}; the lowest of a stream is 1"
-            )
+            raise ArchiveError(f"{path}: a message has sequence {first}, but streams start at 1")
         if not rows and not have:
             raise ArchiveError(f"{path} has no messages in this range; change --since or --until")
         last = max((run.last for run in runs), default=0)
@@ -208,9 +207,9 @@ class DumpSource:
         archived = scan.fold(self.session, between, what)
         if self._shared != sum(archived, Total()):
             raise ArchiveError(
-                f"{self.files.path} and the table have different messages among sequences "
-                f"{first} to {last} of stream {self.stream}; number them apart with "
-                "--first-seq, or ingest under another name"
+                f"{self.files.path} and the table have different messages among sequences {first} "
+                f"to {last} of stream {self.stream}; give them other numbers with --first-seq, or "
+                "ingest under another name"
             )
 
     def tasks(self, span: Span, have: Coverage) -> tuple[Any, Sequence[Any]]:

@@ -148,19 +148,19 @@ class _Walk:
             yield shown
         elif (name.startswith("_") and "=" not in name) or name.startswith("."):
             raise ArchiveError(
-                f"{shown} starts with `{name[0]}`, as files do that are no messages; "
-                "rename it, or move it away if it has no messages"
+                f"{shown} starts with `{name[0]}`, as files without messages do; rename it, or "
+                "move it away if it has no messages"
             )
         elif name.endswith("._COPYING_"):
             raise ArchiveError(f"{shown} is still being copied; wait, or remove it")
         elif info.type == pafs.FileType.NotFound:
-            raise ArchiveError(f"{shown} leads to a file that is not there; remove the link")
+            raise ArchiveError(f"{shown} leads to a missing file; remove the link")
         elif info.type == pafs.FileType.File:
             yield DumpFile(shown, info.size, _columns(info.path, base))
         elif depth == _MOST_FOLDERS:
             raise ArchiveError(
-                f"{shown} is in more than {_MOST_FOLDERS} folders; "
-                "perhaps a link leads back to its own folder"
+                f"{shown} is more than {_MOST_FOLDERS} folders deep; perhaps a link leads back to "
+                "its own folder"
             )
         else:
             for entry in _inside(self.filesystem, info.path):
@@ -172,7 +172,7 @@ def unreadable(path: str, error: Exception) -> ArchiveError:
     text = text_of(error)
     known = [cure for said, cure in _CAUSES if re.search(said, text, re.IGNORECASE)]
     if isinstance(error, FileNotFoundError):
-        known = ["it is not there any more; put it back, or run again"]
+        known = ["it is gone; put it back, or run again"]
     return ArchiveError(f"{path} cannot be read: {known[0] if known else text}")
 
 
@@ -181,7 +181,7 @@ _CAUSES = (
     ("encrypt|decrypt", "it is encrypted; decrypt it"),
     (
         "file size is|magic bytes|footer",
-        "it is no Parquet file, or it was cut short; copy it again",
+        "it is not a Parquet file, or it was cut short; copy it again",
     ),
     ("truncated|end of (stream|file)", "it ends too early; copy it again"),
 )

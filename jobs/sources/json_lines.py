@@ -193,7 +193,7 @@ def _lines(storage: Storage, block: Block) -> Iterator[bytes]:
                 if len(line) == LARGEST_LINE and not line.endswith(b"\n"):
                     raise ArchiveError(
                         f"{path}: the line at byte {at} is larger than {LARGEST_LINE >> 20} MiB, "
-                        "as no message is: write each message on a line of its own"
+                        "more than any message needs: write each message on a line of its own"
                     )
                 at += len(line)
                 if not line.isspace():
@@ -318,7 +318,7 @@ def _headers(value: Any) -> list[tuple[bytes, bytes]]:
             raise ValueError(f"header {name} is neither text nor a list of texts")
         for text in texts:
             if "\r" in text or "\n" in text or "\r" in name or "\n" in name:
-                raise ValueError(f"header {name!r} has a line break, which no NATS header can have")
+                raise ValueError(f"header {name!r} has a line break, which NATS headers can't have")
             pairs.append((_bytes(name), _bytes(text)))
     return pairs
 

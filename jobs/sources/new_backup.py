@@ -52,7 +52,7 @@ class NewBackup:
             )
             is_file = self._filesystem.get_file_info(self._path).is_file
             if is_file or self._filesystem.get_file_info(listed):
-                raise JobError(f"{place} is there already: give a folder that does not exist yet")
+                raise JobError(f"{place} exists already: give a new folder")
             self._work = self._make_folder()
         except (OSError, pa.ArrowException) as error:
             raise JobError(f"{place} cannot be written: {text_of(error)}") from error

@@ -91,9 +91,9 @@ class StreamSource:
         for sequence, ts_ns in asyncio.run(self._probe(have)):
             if times_of(table, label, sequence) != [ts_ns]:
                 raise ArchiveError(
-                    f"message {sequence} of stream {self.settings.stream} on {self.nats.where} "
-                    f"is not the one in the table as {label}: the stream was made anew or is "
-                    "another one; ingest it under another name"
+                    f"message {sequence} of stream {self.settings.stream} on {self.nats.where} is "
+                    f"not the one in the table as {label}: it's another stream, or one that was "
+                    "deleted and created again; ingest it under another name"
                 )
 
     async def _probe(self, have: Coverage) -> list[tuple[int, int]]:

@@ -46,9 +46,7 @@ def _iso_ns(text: str) -> int:
     whole, second, fraction, zone = parts.groups()
     if second is not None and second > "59":
         if second == "60":
-            raise ValueError(
-                f"{text!r} is a leap second, which a count since 1970 has no place for"
-            )
+            raise ValueError(f"{text!r} is a leap second, which time since 1970 can't represent")
         raise ValueError(f"not a time: {text!r}: second must be in 0..59")
     try:
         seconds = _minute(whole, zone)

@@ -51,7 +51,9 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
     """
     thing = ("mappings", plan.account)
     if not is_valid_publish_subject(subject) or belongs_to_server(subject):
-        raise PlanError(f"{printable(subject)} is no subject to publish under: give a literal one")
+        raise PlanError(
+            f"{printable(subject)} is not a subject to publish under: give a literal one"
+        )
     async with connection(settings) as client:
         cluster = client._server_info.get("cluster")
         states = [expected(plan, n)[thing] for n in range(len(plan.steps) + 1)]
@@ -69,7 +71,7 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
     results = ", ".join(f"{count} as {name or 'nothing'}" for name, count in sorted(got.items()))
     raise PlanError(
         f"the probe of {subject} on {settings.where} fits no step of the plan: of {messages} "
-        f"messages came {results}; may this user publish and subscribe under these subjects?"
+        f"messages, {results} came back; may this user publish and subscribe under these subjects?"
     )
 
 
@@ -93,16 +95,15 @@ def _messages(subject: str, shares: Sequence[_Shares], step: int) -> int:
     apart = {tuple(sorted(one.items())): one for one in shares}.values()
     if len(apart) == 1:
         raise PlanError(
-            f"no step of the plan changes what becomes of {subject}: probe a subject under a "
-            "source that the plan changes"
+            f"no step of the plan changes {subject}: probe a subject that the plan changes"
         )
     needed = 1
     for one, other in combinations(apart, 2):
         needed = max(needed, min(_needed(one.get(n, 0), other.get(n, 0)) for n in {*one, *other}))
     if needed > MOST:
         raise PlanError(
-            f"some steps are so much alike that a probe needs {needed:,} messages: ask the system "
-            "account, or give --monitor URL"
+            f"some steps are so similar that a probe needs {needed:,} messages: ask as a user of "
+            "the system account, or give --monitor URL"
         )
     return needed
 

@@ -99,7 +99,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
     """
     plan, texts = read_plan(settings.plan)
     if not 0 <= settings.step <= len(plan.steps):
-        raise PlanError(f"the plan has no step {settings.step}: it has 0 to {len(plan.steps)}")
+        raise PlanError(f"the plan has no step {settings.step}, only 0 to {len(plan.steps)}")
     changes = _in_order(plan)
     views: list[View] = []
     found: list[str] = []
@@ -181,11 +181,11 @@ def _in_order(plan: Plan, step: int | None = None) -> list[Thing]:
 _CURES = {
     "stream": "give --server URL",
     "consumer": "give --server URL",
-    "permissions": "give --config FILE, the configuration that the servers have",
-    "exports": "give --config FILE, the configuration that the servers have",
-    "imports": "give --config FILE, the configuration that the servers have",
-    "mappings": "connect as a user of the system account, or give --monitor URL; or set a "
-    "subject aside for messages that only count, and give it with --probe SUBJECT",
+    "permissions": "give --config FILE, the servers' configuration",
+    "exports": "give --config FILE, the servers' configuration",
+    "imports": "give --config FILE, the servers' configuration",
+    "mappings": "connect as a user of the system account, give --monitor URL, or reserve a "
+    "subject for test messages and give it with --probe SUBJECT",
 }
 
 
@@ -204,13 +204,15 @@ def read_plan(folder: Path) -> tuple[Plan, dict[str, str]]:
         }
         changed = edited(plan, texts)
     except OSError as error:
-        raise PlanError(f"{error.filename}: {error.strerror}; name the folder of a plan") from error
+        raise PlanError(f"{error.filename}: {error.strerror}; give the folder of a plan") from error
     except (ValidationError, ValueError) as error:
         raise PlanError(f"{folder / PLAN}: not a plan: {text_of(error)}") from error
     if plan.format != FORMAT:
-        raise PlanError(f"{folder / PLAN}: a plan of another release; make it again")
+        raise PlanError(f"{folder / PLAN}: this plan is from another release; make it again")
     if changed is not None:
-        raise PlanError(f"{folder / changed} was edited after the plan was made; make it again")
+        raise PlanError(
+            f"{folder / changed} was edited after the plan was made; make the plan again"
+        )
     return plan, texts
 
 
@@ -261,8 +263,8 @@ async def _config(
         stream = change.name.partition("/")[0]
         what = f"stream {stream}" if error.code == _NO_STREAM else f"consumer {change.name}"
         found.append(
-            f"there is no {what} on {settings.where}: is it the server, and the account, that the "
-            "plan is for?"
+            f"there is no {what} on {settings.where}: are the server and the account right for "
+            "the plan?"
         )
         return
     config = info.config.model_dump(exclude_unset=True)
@@ -276,7 +278,7 @@ async def _config(
     for field in other_fields(change, planned, config):
         found.append(
             f"{change.kind} {change.name}: its {field} has changed since the plan was made, and "
-            "the files of the plan would change it back: make the plan again"
+            "the plan's files would change it back: make the plan again"
         )
 
 
@@ -349,7 +351,9 @@ async def _accountz(client: RawClient, settings: NatsSettings, account: str) -> 
         return []
     servers = parse_answer(Statsz, settings.where, _STATSZ, answer.data).statsz.active_servers
     if servers > _MOST_SERVERS:
-        raise ArchiveError(f"{settings.where} says that it has {servers:,} servers: is it one?")
+        raise ArchiveError(
+            f"{settings.where} claims to have {servers:,} servers: is it a nats-server?"
+        )
     views: list[View] = []
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
@@ -360,8 +364,8 @@ async def _accountz(client: RawClient, settings: NatsSettings, account: str) -> 
                 message = await subscription.next_msg(timeout=settings.connect_timeout)
             except nats.errors.Error as error:
                 raise ArchiveError(
-                    f"{servers - number} of the {servers} servers do not answer: start them, or "
-                    "look again"
+                    f"{servers - number} of the {servers} servers don't answer: start them, or "
+                    "try again"
                 ) from error
             shown = parse_answer(Accountz, settings.where, _ACCOUNTZ, message.data)
             if shown.data and (detail := shown.data.account_detail):
@@ -375,7 +379,7 @@ async def _accountz(client: RawClient, settings: NatsSettings, account: str) -> 
 def _monitored(url: str, account: str) -> tuple[View, set[str]]:
     """What the monitoring port of a server shows of the account, and the names of its cluster."""
     if not url.startswith(("http://", "https://")):
-        raise PlanError(f"{url} is no URL of a monitoring port, such as http://localhost:8222")
+        raise PlanError(f"{url} is not a monitoring port's URL, such as http://localhost:8222")
     try:
         name = _page(url, Varz, "varz").server_name
         routes = _page(url, Routez, "routez").routes or ()
@@ -388,7 +392,7 @@ def _monitored(url: str, account: str) -> tuple[View, set[str]]:
     except (OSError, HTTPException) as error:
         raise PlanError(f"{url} does not answer: {text_of(error)}") from error
     if detail is None:
-        raise PlanError(f"{url} has no account {account}: is it a server that the plan is for?")
+        raise PlanError(f"{url} has no account {account}: is it the right server for the plan?")
     return View(name, {("mappings", account): _mappings(detail)}), {
         one.remote_name for one in routes
     }
@@ -401,7 +405,7 @@ def _page(url: str, model: type[_M], name: str) -> _M:
         while part := answer.read1(65_536):
             text += part
             if len(text) > _MOST_PAGE or time.monotonic() > until:
-                raise PlanError(f"{where} does not end: is it a monitoring port?")
+                raise PlanError(f"{where} sends without end: is it a monitoring port?")
     return parse_answer(model, url, name, text)
 
 

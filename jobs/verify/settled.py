@@ -139,8 +139,8 @@ def _counters(
             )
         elif not (is_whole.get(new, True) and (is_whole[old] or not both)):
             yield (
-                f"{where}, and nobody can see whether {decode(new)} has it, because the stream "
-                "keeps too few messages: raise max_msgs_per_subject until the old names are gone"
+                f"{where}, but the stream keeps too few messages to show whether {decode(new)} "
+                "has it: raise max_msgs_per_subject until the old names are gone"
             )
         else:
             says = f"of which {decode(new)} lacks {lacking}"

@@ -51,7 +51,7 @@ def settings_of(catalog: str) -> RecursiveDict:
         here = f"; the one in the current folder is read only with {PYICEBERG_HOME}=."
         raise WarehouseError(
             f"catalog {catalog} is not configured: describe it in {PYICEBERG_YML} in your home "
-            f"folder, or in the folder that {PYICEBERG_HOME} names"
+            f"folder or the folder named by {PYICEBERG_HOME}"
             + (here if Path(PYICEBERG_YML).is_file() else "")
         )
     return settings

@@ -100,5 +100,5 @@ class _InMemory:
 def damaged(path: str, how: str = "was cut or damaged") -> WarehouseError:
     """The error about a file that lists others, and that lacks some of them."""
     return WarehouseError(
-        f"{path} {how}, so nobody can say which files the table has: restore it from a copy"
+        f"{path} {how}, so we can't know which files the table has: restore it from a copy"
     )

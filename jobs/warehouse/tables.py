@@ -187,8 +187,8 @@ def attempts(table: str) -> Iterator[None]:
         yield
         time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
     raise ConcurrentWrite(
-        f"other jobs kept changing {NAMESPACE}.{table}; gave up after {_ATTEMPTS} attempts, "
-        "run again"
+        f"other jobs kept changing {NAMESPACE}.{table}, so this one gave up after {_ATTEMPTS} "
+        "attempts; run again"
     )
 
 

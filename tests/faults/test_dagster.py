@@ -278,7 +278,7 @@ def test_a_code_server_that_is_killed_with_its_run(
         code.keep()
         success = dg.DagsterRunStatus.SUCCESS
         until(lambda: last_of(instance, run) is success, service.keep)
-        assert "was started after this run" in messages(instance, run)
+        assert "was replaced" in messages(instance, run)
         assert_complete(project, spark, DAYS[:1])
 
 

@@ -203,7 +203,7 @@ ON_DEMAND = SessionOnDemand(SparkSettings())
 @pytest.mark.server
 @pytest.mark.parametrize(
     ("change", "message"),
-    [(purged, None), (limited, None), (deleted, "removed"), (made_anew, "made anew")],
+    [(purged, None), (limited, None), (deleted, "deleted while"), (made_anew, "created again")],
 )
 def test_a_stream_that_changes_in_mid_ingest(
     stream: Stream, tmp_path: Path, change: Callable[..., Any], message: str | None

@@ -139,16 +139,16 @@ def test_the_mappings_are_those_that_the_transform_recorded(make: Callable[..., 
     assert (found.digest, found.subjects) == (wanted.digest, wanted.subjects)
     # The tables of an older release have no such record.
     open_table(made.settings["warehouse"], MAPPING_VERSIONS).delete()
-    with pytest.raises(JobError, match="are not recorded in the warehouse: give the file"):
+    with pytest.raises(JobError, match="aren't recorded in the warehouse: give their file"):
         made.export(mapping=None, to_backup=str(made.folder / "third" / "backup"))
 
 
 REFUSED = [
     pytest.param({"seed": 5}, "is not the mapping version", id="another-seed"),
-    pytest.param({"original": Path("/nowhere")}, "is no configuration of a stream", id="nothing"),
-    pytest.param({"original": None}, "give what the stream was", id="no-configuration"),
-    pytest.param({"to_backup": "BACKUP"}, "is there already", id="taken"),
-    pytest.param({"to_backup": "BACKUP/backup.json"}, "is there already", id="a-file"),
+    pytest.param({"original": Path("/nowhere")}, "is not a stream configuration", id="nothing"),
+    pytest.param({"original": None}, "give the original stream", id="no-configuration"),
+    pytest.param({"to_backup": "BACKUP"}, "exists already", id="taken"),
+    pytest.param({"to_backup": "BACKUP/backup.json"}, "exists already", id="a-file"),
     pytest.param({"to_backup": "BACKUP/backup.json/x"}, "cannot be written", id="below-a-file"),
     pytest.param({"to_backup": "nothing://x/y"}, "cannot be written", id="unknown-store"),
     pytest.param({"stream": "T"}, "stream T is not in the warehouse", id="unknown-stream"),
@@ -177,7 +177,7 @@ def test_days_that_are_not_transformed(make: Callable[..., Exporting], tmp_path:
     described = {"config": CONFIG, "state": state_of(more)}
     (later / "backup.json").write_text(json.dumps(described))
     ingest(SPARK, IngestSettings(backup=later, **made.settings))  # type: ignore[arg-type]
-    with pytest.raises(JobError, match="has 6 archived messages, and 5 of them are transformed"):
+    with pytest.raises(JobError, match="has 6 archived messages, but only 5 are transformed"):
         made.export()
 
 

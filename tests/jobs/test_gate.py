@@ -158,7 +158,7 @@ def test_published_rows_are_verified(shop: Path, dump: tuple[str, ...], tmp_path
     mapping = ("--mapping", str(shop / "mapping.conf"))
     code, out, error = nats_transform("verify-table", *where)
     assert (code, error) == (0, "")
-    assert "not transformed, so nobody looked at what becomes of them: 2026-03-01" in out
+    assert "not transformed, so nobody checked these days: 2026-03-01" in out
     for day, seed in (("2026-03-01", "0"), ("2026-03-02", "1")):
         given = (*mapping, "--day", day, "--seed", seed)
         assert nats_transform("transform", *where, *given)[0] == 0

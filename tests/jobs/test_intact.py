@@ -118,7 +118,7 @@ def test_an_audit_takes_the_recorded_mapping(copy: Path) -> None:
     assert (code, json.loads(out)["messages"]) == (0, 500)
     code, _, error = nats_transform(*audit, "--observed")
     assert code == 2
-    assert "give the mapping (--mapping): only transforms record theirs" in error
+    assert "give the mapping (--mapping): only a transform records its own" in error
 
 
 def test_the_cure_helps(copy: Path) -> None:
@@ -127,7 +127,10 @@ def test_the_cure_helps(copy: Path) -> None:
     code, out, _ = nats_transform("verify-table", *where)
     assert code == 1
     assert "changed after being published" in out
-    assert "ExpectEveryOutcomeToAgree" in out or "another outcome" in out
+    assert (
+        "ExpectEveryOutcomeToAgree" in out
+        or "an outcome that their mapping doesn't give them" in out
+    )
     mapping = ("--mapping", str(copy / "mapping.conf"))
     assert nats_transform("transform", *where, *mapping)[0] == 0
     assert nats_transform("verify-table", *where)[0] == 0
@@ -150,8 +153,8 @@ def test_files_of_older_releases_are_named(copy: Path) -> None:
         table.transaction().remove_properties(*kept).commit_transaction()
     where = ("--stream", "SHOP", "--warehouse", str(copy / "warehouse"))
     of_table = {
-        name: f"not looked at: whether 2 files of {name} changed after being published (they were "
-        f"published by a release that kept no hash: {cure})"
+        name: f"not looked at: whether 2 files of {name} changed after being published (a "
+        f"release without hashes published them: {cure})"
         for name, cure in (
             ("messages", "ingest its stream anew"),
             ("transformed_messages", "transform its day again"),

@@ -76,7 +76,7 @@ WRONG_USE = [
     pytest.param(
         ["census", "--report", "page.html"],
         {"stream": "S"},
-        "error: --report: job census writes no page",
+        "error: --report: job census doesn't write a page",
         id="no page",
     ),
     pytest.param(
@@ -110,7 +110,7 @@ NEEDS_NO_SPARK = [
         "NATS server 127.0.0.1:1 cannot be reached",
         id="ingest",
     ),
-    pytest.param("ingest", {"backup": "none"}, "none is no stream backup", id="ingest a backup"),
+    pytest.param("ingest", {"backup": "none"}, "none is not a stream backup", id="ingest a backup"),
     pytest.param("census", {}, "no table nats.messages", id="census"),
     pytest.param("transform", {"mapping": "bad.conf"}, "bad.conf:1:", id="transform"),
     pytest.param(

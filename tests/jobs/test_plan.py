@@ -121,7 +121,9 @@ def test_the_whole_configuration_of_each_step(
         assert (folder / name / "undo" / "server.conf").read_text() == last
         last = (folder / name / "server.conf").read_text()
         assert last.startswith("# mine\nhttp: 8222 # as always\n")
-        assert f"put {name}/server.conf in the place of" in (folder / "README.md").read_text()
+        assert (
+            f"on every server with {name}/server.conf, then" in (folder / "README.md").read_text()
+        )
     assert mapping_version(load_mappings(folder / "05-shift" / "server.conf")) == made.candidate
     assert mapping_version(load_mappings(folder / "08-contract" / "server.conf")) == made.candidate
     assert "shop.orders.*" in last
@@ -145,20 +147,20 @@ def test_a_file_of_one_server_is_not_for_all(
     (project / "server.conf").write_text(text)
     assert plan()[0] == 0
     page = (project / "plan" / "README.md").read_text()
-    assert ("server.conf in the place of" in page) is whole
-    assert ("line 1 of server.conf names one server of a cluster" in page) is not whole
+    assert ("server.conf on every server with" in page) is whole
+    assert ("line 1 of server.conf is for one server of a cluster" in page) is not whole
 
 
 def test_a_census_of_another_stream(project: Path) -> None:
     census_file(project / "census.parquet", SUBJECTS, stream="PAYMENTS")
     code, out, err = plan()
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "is the census of another stream, 'PAYMENTS'" in err
+    assert "is a census for 'PAYMENTS'" in err
     assert not (project / "plan").exists()
     assert plan("--stream", "PAYMENTS")[0] == 0
     code, out, err = plan("--stream", "ORDERS", out="other")
     assert (code, err.count("\n")) == (2, 1)
-    assert "this census is of the stream 'PAYMENTS', not of 'ORDERS'" in err
+    assert "this census is for stream 'PAYMENTS', not for 'ORDERS'" in err
 
 
 def test_no_secret_is_copied(project: Path) -> None:
@@ -288,7 +290,7 @@ def test_nothing_to_do(project: Path) -> None:
         '# in force\nmappings { "orders.*": [{dest: "shop.orders.$1", weight: 100}] }'
     )
     (project / "accept.yaml").write_text(ACCEPT)
-    told = "the candidate has the mappings that are in force"
+    told = "the candidate's mappings are in force already"
     accepting = plan("--mapping", "old.conf", "--accept", "accept.yaml")
     assert (accepting[0], accepting[2]) == (0, "")
     assert accepting[1].startswith(f"nothing to do: {told}\nlooked at 1 stream, 1 consumer of ")
@@ -369,7 +371,7 @@ def test_streams_and_consumers_from_a_server(project: Path, server: NatsServer) 
     new = ("--census", "census.parquet", "--candidate", "new.conf", "--server", server.url)
     code, out, err = nats_transform("plan", *new, "--out", "none")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "has no stream on" in err
+    assert "has no streams on" in err
     for n in range(300):  # the server shows 256 at once
         assert "error" not in ask(
             server, f"STREAM.CREATE.S{n}", {"name": f"S{n}", "subjects": [f"s.{n}"]}
@@ -409,7 +411,7 @@ def test_streams_and_consumers_from_a_server(project: Path, server: NatsServer) 
     ("more", "told"),
     [
         (("--account", "SHOP"), "this user of 127.0.0.1"),
-        (("--streams", "streams"), "in files, or a server"),
+        (("--streams", "streams"), "files with the streams and consumers, or a server"),
     ],
     ids=["another account", "files too"],
 )
@@ -533,13 +535,15 @@ DIVERGING = {"holds": False, "divergences": [{"kind": "subject", "messages": 3}]
     ("more", "why"),
     [
         pytest.param(
-            {"mapping_version": "f" * 64}, "is of mapping version 'ffffffffffff', and", id="of"
+            {"mapping_version": "f" * 64}, "is for mapping version 'ffffffffffff', but", id="of"
         ),
         pytest.param(DIVERGING, "nats-server and the prediction part in 1 way", id="diverges"),
-        pytest.param(DIVERGING | {"holds": True}, "does not hold", id="says-that-it-holds"),
-        pytest.param({"tried": 0, "holds": False}, "does not hold: it tried nothing", id="nothing"),
-        pytest.param({"tried": "many"}, "is no certificate", id="no-number"),
-        pytest.param({"share": 7}, "is no certificate", id="no-share"),
+        pytest.param(DIVERGING | {"holds": True}, "has no clean verdict", id="says-that-it-holds"),
+        pytest.param(
+            {"tried": 0, "holds": False}, "has no clean verdict: it tried nothing", id="nothing"
+        ),
+        pytest.param({"tried": "many"}, "is not a certificate", id="no-number"),
+        pytest.param({"share": 7}, "is not a certificate", id="no-share"),
     ],
 )
 def test_a_certificate_that_stops_a_plan(project: Path, more: dict[str, Any], why: str) -> None:
@@ -553,5 +557,5 @@ def test_a_certificate_that_stops_a_plan(project: Path, more: dict[str, Any], wh
 def test_a_file_that_is_no_certificate(project: Path) -> None:
     code, _, err = plan("--certificate", "new.conf")
     assert code == 2
-    assert "new.conf is no certificate" in err
-    assert "`nats-transform certify --json` prints" in err
+    assert "new.conf is not a certificate" in err
+    assert "the output of `nats-transform certify --json`" in err

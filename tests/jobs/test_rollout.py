@@ -180,14 +180,13 @@ def test_a_server_of_somebody_else(account: Site, tmp_path: Path) -> None:
         )  # fmt: skip
     assert (looked[0], looked[1].splitlines()[0]) == (
         1,
-        f"there is no stream ORDERS on {where}: is it the server, and the account, that the plan "
-        "is for?",
+        f"there is no stream ORDERS on {where}: are the server and the account right for the plan?",
     )
     assert looked[1].splitlines()[1].startswith("not looked at: ")
     for code, out, err in (monitored, configured):
         assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "has no account SHOP: is it a server that the plan is for?" in monitored[2]
-    assert "there is no account 'SHOP'" in configured[2]
+    assert "has no account SHOP: is it the right server for the plan?" in monitored[2]
+    assert "no account 'SHOP'" in configured[2]
     assert both[0] == 2 or other.url.removeprefix("nats://") in both[1]
 
 
@@ -312,7 +311,7 @@ def test_a_probe(account: Site, can_trace: bool, monkeypatch: pytest.MonkeyPatch
     assert "mappings SHOP: step 6 is not in force" in found[6][1]
     elsewhere = nats_transform(*probe, "5", "--probe", "other.x")
     assert elsewhere[0] == 2
-    assert "no step of the plan changes what becomes of other.x" in elsewhere[2]
+    assert "no step of the plan changes other.x" in elsewhere[2]
     for step in reversed(steps[:5]):
         account.apply(step, undo=True)
     assert account.ask("STREAM.INFO.ORDERS")["state"]["last_seq"] == before

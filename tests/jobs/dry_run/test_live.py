@@ -257,8 +257,8 @@ def answer(subjects: Any, **more: Any) -> dict[str, Any]:
         pytest.param(answer(["a"]), "subjects: Input", id="a list"),
         pytest.param(answer({"a": 1}, total=-1), "total: Input", id="total"),
         pytest.param(answer({"a": 1}, limit="x"), "limit: Input", id="limit"),
-        pytest.param(json.dumps(answer({"a": 1})).encode()[:-9], "it is no JSON", id="half"),
-        pytest.param(b"[" * 9999, "it is no JSON", id="deep"),
+        pytest.param(json.dumps(answer({"a": 1})).encode()[:-9], "it is not JSON", id="half"),
+        pytest.param(b"[" * 9999, "it is not JSON", id="deep"),
     ],
 )
 def test_pages_that_no_server_gives(said: Any, why: str) -> None:
@@ -309,7 +309,7 @@ def test_a_number_of_subjects_that_never_adds_up(
     info["state"]["num_subjects"] = 250_000
     message = {"message": {"seq": 1, "subject": subject}}
     impostor = Impostor(answers={"STREAM.INFO": info, "STREAM.MSG.GET": message})
-    with serving(impostor), pytest.raises(ArchiveError, match="sorts all of them") as caught:
+    with serving(impostor), pytest.raises(ArchiveError, match="sorts them all") as caught:
         gathered(NatsSettings(servers=impostor.url))
     assert "\n" not in str(caught.value)
     assert sum("INFO" in asked for asked in impostor.asked) < 200
@@ -330,14 +330,20 @@ def test_pages_with_nothing_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ((), "no subjects: give a server, a stream of a warehouse, or a census"),
+        ((), "no subjects: give a server, an archived stream, or a census"),
         (("--live", "--stream", "S"), "no subjects: give a server"),
         (("--live", "--census", "c.parquet", "--server", "x"), "give --live or --census, not both"),
-        (("--live", "--server", "x", "--exact"), "only an archive has messages, headers and days"),
-        (("--server", "x", "--simulate"), "only an archive has messages, headers and days"),
+        (
+            ("--live", "--server", "x", "--exact"),
+            "needs messages, headers or days, which only an archive has",
+        ),
+        (
+            ("--server", "x", "--simulate"),
+            "needs messages, headers or days, which only an archive has",
+        ),
         (
             ("--server", "x", "--day", "2026-01-01"),
-            "only an archive has messages, headers and days",
+            "needs messages, headers or days, which only an archive has",
         ),
     ],
 )

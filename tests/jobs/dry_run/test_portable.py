@@ -303,10 +303,10 @@ def _told(**about: object) -> Callable[[Path], None]:
         pytest.param(lambda path: path.unlink(), "cannot be read", id="missing"),
         pytest.param(
             lambda path: path.write_text("no"),
-            "no Parquet file, so no census; make one with `nats-tr",
+            "not a Parquet file, so no census; make one with `nats-tr",
             id="no Parquet",
         ),
-        pytest.param(lambda path: path.write_bytes(b""), "no Parquet file", id="empty"),
+        pytest.param(lambda path: path.write_bytes(b""), "not a Parquet file", id="empty"),
         pytest.param(lambda path: os.truncate(path, 500), "damaged", id="cut off"),
         pytest.param(
             lambda path: pq.write_table(pa.table({"subject": ["a"]}), path),
@@ -355,8 +355,11 @@ def test_dry_run_of_a_file(tmp_path: Path) -> None:
     assert (told["stream"], told["messages"], told["subjects"]) == ("ORDERS", 16, 6)
     for more, text in (
         (("--census", census, "--stream", "OTHER"), "is of the stream 'ORDERS', not of 'OTHER'"),
-        (("--census", census, "--exact"), "only an archive has messages, headers and days"),
-        ((), "give a server, a stream of a warehouse"),
+        (
+            ("--census", census, "--exact"),
+            "needs messages, headers or days, which only an archive has",
+        ),
+        ((), "give a server, an archived stream"),
     ):
         code, out, err = nats_transform(*given, *more)
         assert (code, out) == (2, "")

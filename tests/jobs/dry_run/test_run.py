@@ -286,7 +286,7 @@ def test_users_of_another_account_than_the_mappings(tmp_path: Path) -> None:
         (
             "streams/s.json",
             "mappings {a: b}",
-            "these are mappings; a stream configuration is needed",
+            "this file has mappings; give a stream configuration",
         ),
         ("streams/s.json", {"config": {"name": "S", "subjects": ["a..b"]}}, "s.json"),
         ("streams/s.json", "", "s.json"),
@@ -334,7 +334,7 @@ def test_an_empty_folder_says_what_to_save(tmp_path: Path, candidate: Path) -> N
 
 
 def test_consumers_need_streams(tmp_path: Path, candidate: Path) -> None:
-    with pytest.raises(ValidationError, match="consumers need the streams"):
+    with pytest.raises(ValidationError, match="consumers need their streams"):
         DryRunSettings(stream="S", candidate=candidate, consumers=tmp_path)
 
 
@@ -422,12 +422,12 @@ def test_the_command(
         (("--candidate", "ok.conf", "--streams", "nowhere"), "nowhere"),
         (
             ("--candidate", "ok.conf", "--census", "c.parquet", "--subject-header", "Answer-To"),
-            "only an archive has messages, headers and days",
+            "needs messages, headers or days, which only an archive has",
         ),
-        (("--candidate", "ok.conf", "--consumers", "."), "consumers need the streams"),
-        (("--candidate", "acme.conf"), "has no mappings, but there are mappings of 'ACME'"),
-        (("--candidate", "ok.conf", "--permissions", "acme.conf"), "but users of 'ACME' have"),
-        (("--candidate", "ok.conf", "--permissions-account", "A"), "needs the file"),
+        (("--candidate", "ok.conf", "--consumers", "."), "consumers need their streams"),
+        (("--candidate", "acme.conf"), "has no mappings, but these accounts do: 'ACME'"),
+        (("--candidate", "ok.conf", "--permissions", "acme.conf"), "but users of 'ACME' do"),
+        (("--candidate", "ok.conf", "--permissions-account", "A"), "needs their file"),
         (
             (
                 "--candidate",
@@ -439,7 +439,7 @@ def test_the_command(
                 "--permissions-account",
                 "NONE",
             ),
-            "there is no account 'NONE'",
+            "no account 'NONE'",
         ),
     ],
 )

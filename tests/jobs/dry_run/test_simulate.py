@@ -103,7 +103,7 @@ def test_what_the_table_holds(tmp_path: Path) -> None:
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
     days = [(time // 10**9 - noon) / 86_400 for time in batch.times.tolist()]
     assert days == [7 % 2, 8 % 2, 9 % 2, 12 % 2]
-    with pytest.raises(JobError, match="holds messages that came by source"):
+    with pytest.raises(JobError, match="holds messages from source"):
         export(wanted.model_copy(update={"simulated": "ONCE"}))
     with pytest.raises(JobError, match="has no stream NONE"):
         export(wanted.model_copy(update={"simulated": "NONE"}))

@@ -71,8 +71,8 @@ def consumer(name: Any) -> bytes:
     return page("consumers", {"name": name, "config": {"durable_name": "d"}})
 
 
-NO_NAME = "a name that no stream or consumer can have"
-NO_JSON = "answers STREAM.LIST as no nats-server does (it is no JSON): does one answer?"
+NO_NAME = "no stream or consumer can have this name"
+NO_JSON = "answers STREAM.LIST as no nats-server does (it is not JSON): is it one?"
 FINE = {STREAM: stream("S"), CONSUMER: consumer("C")}
 OUTSIDE = ("../evil", "..", "", "a b", "a\0", "\ud800", "x" * 256)
 

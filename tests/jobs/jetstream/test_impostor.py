@@ -93,19 +93,19 @@ REPLY = b"$JS.ACK.S.c.1.1.1.1.2"
         ),
         pytest.param(
             endless(b"", b"MSG a SID %s 65000\r\n%s\r\n" % (REPLY, bytes(65_000))),
-            "it sends more than was asked for",
+            "it sends more than it was asked for",
             id="more",
         ),
         pytest.param(
             endless(b"", b"HMSG a SID %s 30000 65000\r\n%s\r\n" % (REPLY, bytes(65_000))),
-            "it sends more than was asked for",
+            "it sends more than it was asked for",
             id="more-in-pieces",
         ),
     ],
 )
 def test_what_is_no_protocol(tmp_path: Path, pieces: Pieces, why: str) -> None:
     impostor = Impostor(pieces=pieces)
-    with pytest.raises(ArchiveError, match=rf"does not speak the protocol of NATS: .*{why}") as e:
+    with pytest.raises(ArchiveError, match=rf"doesn't speak the NATS protocol: .*{why}") as e:
         reading(impostor, tmp_path, patience=60)  # a busy machine needs time for all that is sent
     assert "\n" not in str(e.value)
     assert impostor.sent < 4 * LARGEST_MESSAGE  # it goes on until the connection is closed
@@ -137,8 +137,8 @@ def with_state(**more: Any) -> dict[str, Any]:
     [
         pytest.param({"STREAM.INFO": {}}, "created: Field required", id="nothing"),
         pytest.param({"STREAM.INFO": b"[1]"}, "valid dictionary", id="list"),
-        pytest.param({"STREAM.INFO": b"{"}, "it is no JSON", id="half"),
-        pytest.param({"STREAM.INFO": b"{" * 9999}, "it is no JSON", id="deep"),
+        pytest.param({"STREAM.INFO": b"{"}, "it is not JSON", id="half"),
+        pytest.param({"STREAM.INFO": b"{" * 9999}, "it is not JSON", id="deep"),
         pytest.param({"STREAM.INFO": {**INFO_OF_STREAM, "config": 1}}, "config: ", id="config"),
         pytest.param(
             {"STREAM.INFO": {**INFO_OF_STREAM, "config": {"name": "../S"}}},
@@ -174,7 +174,7 @@ def test_answers_that_no_server_gives(tmp_path: Path, answers: dict[str, Any], w
         pytest.param([1, 1, 2, 2, 3], "sequence 1 comes after a later one, or twice", id="twice"),
         pytest.param([3, 2, 1], "sequence 2 comes after a later one", id="falling"),
         pytest.param([0, 1, 2], "sequence 0 comes after a later one", id="before-the-range"),
-        pytest.param([2**63, 1, 2], "replies that no nats-server gives", id="beyond"),
+        pytest.param([2**63, 1, 2], "reply subjects that no nats-server uses", id="beyond"),
     ],
 )
 def test_sequences_that_do_not_rise(tmp_path: Path, sequences: list[int], why: str) -> None:
@@ -196,7 +196,7 @@ def test_sequences_that_do_not_rise(tmp_path: Path, sequences: list[int], why: s
     "replies", [[b"r"], [b"$JS.ACK.S.c.1.x.1.1.1"], [REPLY, REPLY + b".x"], [b"..........."]]
 )
 def test_replies_that_no_server_gives(replies: list[bytes]) -> None:
-    with pytest.raises(ArchiveError, match="replies that no nats-server gives, such as"):
+    with pytest.raises(ArchiveError, match="reply subjects that no nats-server uses, such as"):
         Delivered.parse(replies, "here")
 
 
@@ -258,7 +258,7 @@ def test_subjects_without_end() -> None:
         nats = NatsSettings(servers=url, connect_timeout=20)
         async with connection(nats) as client:
             assert (await stream_state(client, nats, "T")).messages == 3
-            with pytest.raises(ArchiveError, match="it is no JSON"):
+            with pytest.raises(ArchiveError, match="it is not JSON"):
                 await counts_by_subject(client, nats, "S")
 
     many = json.dumps({**INFO_OF_STREAM, "state": {**state, "x": [[]] * 300_000}}).encode()

@@ -321,7 +321,9 @@ def test_a_stream_that_vanishes_in_mid_read(stream: Any, nats: NatsSettings, aga
                 thread.start()
                 thread.join()
 
-    with pytest.raises(ArchiveError, match="made anew" if again else "removed") as caught:
+    with pytest.raises(
+        ArchiveError, match="deleted and created again" if again else "was deleted while"
+    ) as caught:
         asyncio.run(read())
     assert "\n" not in str(caught.value)
 
@@ -364,7 +366,7 @@ def test_what_cannot_be_read(shared_stream: Any, options: dict[str, str], messag
 @pytest.mark.parametrize(
     ("model", "given", "message"),
     [
-        pytest.param(NatsSettings, {"servers": ""}, "no URL of a server", id="empty-server"),
+        pytest.param(NatsSettings, {"servers": ""}, "no server: give one", id="empty-server"),
         pytest.param(JetStreamSettings, {"stram": "x"}, "stram", id="typo"),
         pytest.param(JetStreamSettings, {"first": "x"}, "valid integer", id="not-a-number"),
     ],

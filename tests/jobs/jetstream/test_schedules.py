@@ -90,13 +90,13 @@ REFUSED = [
     pytest.param(b"cut.--", "is lost by its mapping", id="empty-token"),
     pytest.param(b"dropped.eu", "stream S does not capture it", id="not-captured"),
     pytest.param(b"self.1", "would be 'v2.plans.1', the schedule's own subject", id="itself"),
-    pytest.param(b"jobs.*", "is no subject", id="wildcard"),
-    pytest.param(b"jobs.>", "is no subject", id="open-wildcard"),
-    pytest.param(b"", "is no subject", id="empty"),
-    pytest.param(b"jobs.eu ", "is no subject", id="blank-behind"),
-    pytest.param(b"jobs.a\nPUB x 0", "is no subject", id="line-feed"),
-    pytest.param(b"jobs.a\r", "is no subject", id="carriage-return"),
-    pytest.param(b"jobs." + b"a" * MAX_HEADERS, "is no subject", id="64 KB"),
+    pytest.param(b"jobs.*", "is not a subject", id="wildcard"),
+    pytest.param(b"jobs.>", "is not a subject", id="open-wildcard"),
+    pytest.param(b"", "is not a subject", id="empty"),
+    pytest.param(b"jobs.eu ", "is not a subject", id="blank-behind"),
+    pytest.param(b"jobs.a\nPUB x 0", "is not a subject", id="line-feed"),
+    pytest.param(b"jobs.a\r", "is not a subject", id="carriage-return"),
+    pytest.param(b"jobs." + b"a" * MAX_HEADERS, "is not a subject", id="64 KB"),
 ]
 
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_rewritten(target: bytes, why: str) -> None:
 
 def test_a_schedule_without_a_target_would_stop_a_replay() -> None:
     found = rewriting((1, b"plans.1", [(b"Nats-Schedule", AT)]))
-    assert found.faults == {1: "Nats-Schedule-Target '' is no subject that a message can have"}
+    assert found.faults == {1: "Nats-Schedule-Target '' is not a subject that a message can have"}
 
 
 NO_SCHEDULES = [

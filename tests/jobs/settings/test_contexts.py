@@ -124,8 +124,8 @@ def test_options_replace_parts(folder: Path) -> None:
     ("content", "told"),
     [
         pytest.param(None, "no context x in", id="missing"),
-        pytest.param("{", "not a context that can be read", id="not JSON"),
-        pytest.param("[" * 100_000, "not a context that can be read", id="deep"),
+        pytest.param("{", "this context cannot be read", id="not JSON"),
+        pytest.param("[" * 100_000, "this context cannot be read", id="deep"),
         pytest.param("[]", "a context is a JSON object", id="a list"),
         pytest.param('{"creds": "nsc://O/A/U"}', "nsc:// is not supported", id="nsc"),
         pytest.param('{"nsc": "nsc://O/A/U"}', "field nsc is not supported", id="old nsc"),
@@ -150,7 +150,7 @@ def test_what_cannot_be_used_is_refused(folder: Path, content: str | None, told:
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", ""])
 def test_a_name_is_no_path(name: str) -> None:
-    with pytest.raises(ArchiveError, match="no name of a context"):
+    with pytest.raises(ArchiveError, match="not a context's name"):
         with_context(name, {})
 
 

@@ -128,7 +128,7 @@ def test_a_link_that_leads_back(folder: Path) -> None:
 def test_a_link_to_a_file_that_is_gone(folder: Path) -> None:
     fill(folder, "a")
     (folder / "b").symlink_to(folder / "gone")
-    with pytest.raises(ArchiveError, match="/b leads to a file that is not there; remove the link"):
+    with pytest.raises(ArchiveError, match="/b leads to a missing file; remove the link"):
         find(str(folder))
 
 

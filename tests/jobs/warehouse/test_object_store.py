@@ -389,5 +389,5 @@ def test_a_backup_is_exported_into_the_store(store: Store, tmp_path: Path) -> No
         head = read_head(file)
         assert sum(len(batch) for batch in read_messages(file, head.messages)) == result.messages
     assert described["state"] == head.state
-    with pytest.raises(JobError, match="is there already"):
+    with pytest.raises(JobError, match="exists already"):
         made.export(to_backup=place)
