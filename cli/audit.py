@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @job_command(
     "audit",
-    exit_codes="0 no verdict is as bad as --fail-on; 1 some verdict is; 2 the split could not be"
-    " audited, and the line on stderr says why.",
+    exit_codes="0 every verdict is better than --fail-on; 1 some verdict isn't; 2 the audit "
+    "failed, and the line on stderr says why.",
     json="verdict, rules with their destinations, fates, ...",
 )
 def command(result: AuditResult, settings: AuditSettings) -> None:
@@ -78,8 +78,8 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
     for key in result.keys:
         print_line()
         print_line(
-            f"{key.source}: {key.split:,} of {key.keys:,} values of wildcard {key.wildcard} "
-            "came to more than one destination"
+            f"{key.source}: {key.split:,} of {key.keys:,} values of wildcard {key.wildcard} went "
+            "to more than one destination"
         )
     for note in result.notes:
         print_line()

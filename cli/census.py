@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jobs.settings.census import CensusExportSettings
 
 
-_CODES = "0 the file is written; 2 it cannot be, and the line on stderr says why."
+_CODES = "0 the file is written; 2 it isn't, and the line on stderr says why."
 
 
 @job_command(
@@ -41,7 +41,7 @@ def export(result: CensusExportResult, settings: CensusExportSettings) -> None:
     )
     if result.redacted:
         tokens = ", ".join(map(str, result.redacted))
-        print_line(f"of these tokens it has hashes: {tokens}")
+        print_line(f"tokens {tokens} are hashed")
 
 
 @click.group("census", params=[debug()], epilog=f"Exit codes: {_CODES}", commands=[export])

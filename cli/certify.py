@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @job_command(
     "certify",
-    exit_codes="0 the server does as predicted; 1 it does not; 2 it cannot be asked.",
+    exit_codes="0 the server does as predicted; 1 it doesn't; 2 we can't ask it.",
     json="holds, tried, share, divergences, draws, streams, versions and digests.",
 )
 def command(result: Certificate, settings: CertifySettings) -> None:

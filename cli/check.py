@@ -89,9 +89,10 @@ class CheckSettings(ShownSettings):
     nats: Annotated[NatsSettings | None, Option(unless=("files",))] = None
     fix: bool = setting(
         False,
-        "Write the cures that keep what nats-server does into the files, and show them as a diff.",
+        "Write the cures that don't change what nats-server does into the files, and show "
+        "them as a diff.",
         in_project=False,
-        cure="because whoever only wants to check changes no file",
+        cure="because a check must not change files",
     )
     diff: bool = setting(False, "Show what --fix would write, and write nothing.")
 
@@ -102,7 +103,8 @@ class CheckSettings(ShownSettings):
     output(
         json="files, fine, summary, findings, diff.", levels=tuple(map(str, Severity)), review=True
     ),
-    exit_codes="0 no finding is as bad as --fail-on; 1 some finding is; 2 a file cannot be read.",
+    exit_codes="0 every finding is milder than --fail-on; 1 some finding isn't; "
+    "2 a file cannot be read.",
 )
 @no_search_for_cycles()
 def command(settings: CheckSettings, asked: Any) -> None:
@@ -162,7 +164,10 @@ def command(settings: CheckSettings, asked: Any) -> None:
         print_line(unseen_line(unseen))
         print_line(text)
         if not diff and cures_of(findings):
-            print_line("--diff shows the cures that keep what nats-server does, --fix makes them")
+            print_line(
+                "--diff shows the cures that don't change what nats-server does, and --fix makes "
+                "them"
+            )
         for file, held in loaded:
             if all(is_empty(config.config) for config in held):
                 print_line(f"{file} has no mappings")
@@ -266,7 +271,7 @@ def _overwrite(file: Path, text: str) -> None:
             shutil.copymode(file, part)
             part.write_bytes(encode(text))
     except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}; it is as it was") from error
+        raise click.ClickException(f"{file}: {error.strerror}; it was not changed") from error
 
 
 def _load(file: str, account: str | None) -> list[Located]:
@@ -292,13 +297,13 @@ def _open(file: str) -> BinaryIO:
     try:
         mode = os.stat(file).st_mode
         if stat.S_ISDIR(mode):
-            raise click.ClickException(f"{file}: a folder; give the files in it")
+            raise click.ClickException(f"{file}: this is a folder; give the files in it")
         # Opening a pipe would wait for its writer.
         if not stat.S_ISREG(mode):
             raise click.ClickException(f"{file}: not a regular file")
         return open(file, "rb")
     except OSError as error:
-        cure = "; give the name of a file, standard input is not read" if file == "-" else ""
+        cure = "; give a file's name, we don't read standard input" if file == "-" else ""
         raise click.ClickException(f"{file}: {error.strerror}{cure}") from error
 
 

@@ -73,7 +73,7 @@ class Command(click.Command):
         self.models, self.key = tuple(models), key
         for model in self.models:
             self.params += parameters_of(model, _COMPLETIONS)
-        about = "Show the value of each option and where it comes from, and do nothing else."
+        about = "Show each option's value and where it comes from, and do nothing else."
         self.params += [debug(), click.Option(["--show-config"], is_flag=True, help=about)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -159,8 +159,8 @@ def output(
     fields: dict[str, Any] = {}
     if review:
         about = (
-            "How to print: for people, as one JSON document, as a comment for a review in "
-            "Markdown, as annotations of GitHub Actions, or as SARIF 2.1.0."
+            "How to print: for people, as one JSON document, as a review comment in Markdown, as "
+            "GitHub Actions annotations, or as SARIF 2.1.0."
         )
         form = Literal[*FORMATS] | None  # type: ignore[valid-type]
         fields["format"] = (form, setting(None, about, otherwise=FORMATS[0]))

@@ -23,7 +23,7 @@ class CompletionSettings(Settings):
 @cli_command(
     "completion",
     CompletionSettings,
-    exit_codes="0 the script was printed; 2 the line on stderr says why it was not.",
+    exit_codes="0 the script is printed; 2 it isn't, and the line on stderr says why.",
 )
 def command(settings: CompletionSettings) -> None:
     """Print the script for a shell: commands, options, and streams and days of the warehouse.

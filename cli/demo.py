@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FATES = {
     "mapped": "got a new subject",
     "unmatched": "no mapping matched them, and they keep their subject",
-    "lost": "the draw gave them no destination",
+    "lost": "they drew no destination",
     "filtered": "a filter did not let them through",
     "invalid": "the subject is not legal; they are kept, with the reason",
 }
@@ -33,8 +33,8 @@ _FATES = {
     "demo",
     DemoSettings,
     output(json="days, checks, caught, observed, digest, same_as_before, seconds."),
-    exit_codes="0 everything was made and every check passed; 2 something failed, and the line "
-    "on stderr says what.",
+    exit_codes="0 everything worked and every check passed; 2 something failed, and the line on "
+    "stderr says what.",
 )
 def command(settings: DemoSettings, asked: Settings) -> None:
     """Publish messages to a nats-server, then archive, transform and rehearse them.
@@ -128,7 +128,7 @@ def _print(made: DemoRun) -> None:
     print_line(
         {
             None: "Run the demo again: the same seed gives the same digest.",
-            True: "It is the same as before with this seed.",
+            True: "It's the same as before with this seed.",
             False: "It is NOT the same as before with this seed.",
         }[made.same_as_before],
         indent=2,

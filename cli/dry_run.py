@@ -25,8 +25,8 @@ _FINDINGS = 50
 
 @job_command(
     "dry-run",
-    exit_codes="0 no finding is as bad as --fail-on; 1 some finding is; 2 the mapping could not "
-    "be tried, and the line on stderr says why.",
+    exit_codes="0 every finding is milder than --fail-on; 1 some finding isn't; 2 the dry run "
+    "failed, and the line on stderr says why.",
     json="summary, findings, changes, partitions, ...",
     review=lambda result, settings: _review(result, settings),
 )

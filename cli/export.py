@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @job_command(
     "export",
-    exit_codes="0 the backup is written; 1 it is written, and a finding says what is not in it "
-    "as it was; 2 nothing is written, and the line on stderr says why.",
+    exit_codes="0 the backup is written; 1 it is written, and a finding says what it lacks or "
+    "changes; 2 nothing is written, and the line on stderr says why.",
     json="stream, backup, name, subjects, messages, gaps, "
     "left_out, schedules, rewritten, digest, consumers, findings, ...",
 )
@@ -49,6 +49,6 @@ def command(result: ExportResult, settings: ExportSettings) -> None:
     if result.schedules and not settings.rewrite_headers:
         print_line(
             f"{plural(result.schedules, 'message has', 'messages have')} a schedule, whose target "
-            "stays as it is; --rewrite-headers gives it its new name"
+            "doesn't change; --rewrite-headers renames it"
         )
     print_line(f"digest {result.digest}")

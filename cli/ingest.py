@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @job_command(
     "ingest",
-    exit_codes="0 all the messages are archived; 1 a check refused some, which are not; 2 they are "
-    "not, and the line on stderr says why.",
+    exit_codes="0 all messages are archived; 1 all but those that a check refused; 2 the ingest "
+    "failed, and the line on stderr says why.",
     json="stream, messages, first_seq, last_seq, gaps, bytes, checks, ...",
     warning=lambda result, settings: _warning(result, settings),
 )
@@ -37,7 +37,7 @@ def command(result: IngestResult, settings: IngestSettings) -> None:
     if result.report is not None and result.report.measures.days:
         print_report(result.report)
     if not result.messages:
-        print_line("no message there has the subject, the sequence or the time that was asked for")
+        print_line("no message there has the subject, sequence or time that you asked for")
         return
     print_counts({"messages": result.messages, "gaps": result.gaps, "bytes": result.bytes})
     print_line(f"sequences {result.first_seq} to {result.last_seq}")
@@ -47,7 +47,7 @@ def command(result: IngestResult, settings: IngestSettings) -> None:
     for file in result.files_not_read:
         print_line(f"not read: {file}")
     if result.open_day is not None:
-        print_line(f"{result.open_day} is not over: run again to add the messages still to come")
+        print_line(f"{result.open_day} isn't over: run again later to add its other messages")
 
 
 def _warning(result: IngestResult, settings: IngestSettings) -> str | None:

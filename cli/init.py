@@ -67,7 +67,7 @@ class Initialized:
     "init",
     InitSettings,
     output(json="files, next."),
-    exit_codes="0 the files are written; 2 one of them is there already, or something is missing, "
+    exit_codes="0 the files are written; 2 one of them exists already, or something is missing, "
     "and nothing is written.",
 )
 def command(settings: InitSettings, asked: Any) -> None:
@@ -87,7 +87,9 @@ def command(settings: InitSettings, asked: Any) -> None:
     stream = settings.stream
     if settings.candidate is None:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise click.UsageError("give --candidate FILE; without a terminal nobody can be asked")
+            raise click.UsageError(
+                "give --candidate FILE: without a terminal, init can't ask for it"
+            )
         given = click.prompt("File with the mappings", default="new.conf", err=True)
         stream = stream or click.prompt(
             "Stream, or nothing for all", default="", show_default=False, err=True
@@ -98,7 +100,7 @@ def command(settings: InitSettings, asked: Any) -> None:
     if stream:
         _plain("the stream", stream)
     if settings.dagster and not stream:
-        raise click.UsageError("an archive is of one stream: give --stream NAME")
+        raise click.UsageError("an archive holds one stream: give --stream NAME")
     context = click.get_current_context().params.get("context")
     if context is not None:
         _plain("the context", context)
@@ -141,7 +143,7 @@ def _mapping(given: str) -> str:
         )
     path = Path(os.path.relpath(given)).as_posix()
     if path.startswith("../"):
-        raise click.UsageError(f"{given} is not in this folder, so a workflow here has it not")
+        raise click.UsageError(f"{given} is not in this folder, so a workflow here can't see it")
     _plain("the mapping file", path)
     return path
 
@@ -149,8 +151,7 @@ def _mapping(given: str) -> str:
 def _plain(what: str, name: str) -> None:
     if _PLAIN.fullmatch(name) is None:
         raise click.UsageError(
-            f"{what} {printable(name)} cannot stand in a workflow: only letters, digits and "
-            "./_=+- can"
+            f"{what} {printable(name)} cannot be in a workflow: use only letters, digits and ./_=+-"
         )
 
 
@@ -242,8 +243,8 @@ def _refuse_overwriting(*names: str) -> None:
     if there:
         more = f" (and {len(there) - 1:,} more)" if there[1:] else ""
         raise click.ClickException(
-            f"{there[0]}{more} is there already, so nothing is written: move it away, or write by "
-            "hand what you miss"
+            f"{there[0]}{more} exists already, so nothing was written: move it away, or write "
+            "what is missing by hand"
         )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @job_command(
     "maintain",
-    exit_codes="0 everything was removed; 2 it was not, and the line on stderr says why.",
+    exit_codes="0 everything is removed; 2 something isn't, and the line on stderr says why.",
     json="for each table snapshots, files, bytes, snapshots_left, young, young_until.",
 )
 def command(result: Mapping[str, Removed | int], settings: MaintenanceSettings) -> None:
@@ -44,6 +44,6 @@ def command(result: Mapping[str, Removed | int], settings: MaintenanceSettings) 
         )
         if what.young_until is not None:
             print_line(
-                f"  {what.young:,} more files are in no snapshot, but files so young may be those "
-                f"of a running job: run this again after {what.young_until:%Y-%m-%d %H:%M} UTC"
+                f"  {what.young:,} more files are in no snapshot, but are so young that a running "
+                f"job may need them: run this again after {what.young_until:%Y-%m-%d %H:%M} UTC"
             )

@@ -77,7 +77,9 @@ def command(settings: MapSettings, asked: Settings) -> None:
     if not settings.subjects:
         subjects_of = _asked() if sys.stdin.isatty() else iter(())
         if not sys.stdin.isatty():
-            print_line("the transform is legal; - as SUBJECT reads subjects from stdin", err=True)
+            print_line(
+                "the transform is legal; give - as SUBJECT to read subjects from stdin", err=True
+            )
     else:
         subjects_of = _given(settings.subjects)
     fine = True
@@ -100,7 +102,7 @@ def _transform(source: str, destination: str) -> Transform:
     except InvalidTransform as error:
         if "" not in destination.split(SEPARATOR):
             raise
-        cure = "if it had a $1, the shell took it: write the destination within single quotes"
+        cure = "if it had a $1, the shell replaced it: put the destination in single quotes"
         raise click.ClickException(f"{error}; {cure}") from error
 
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 @job_command(
     "plan",
     exit_codes="0 the plan is written, or there is nothing to do; 1 there is no safe plan, and "
-    "each line says what stands in its way; 2 wrong usage, or a file that cannot be "
-    "used.",
+    "each line says why; 2 wrong usage, or an unusable file.",
     json="folder, plan, blocked.",
     review=lambda result, settings: _review(result, settings),
 )
@@ -86,7 +85,7 @@ def _steps(result: PlanResult) -> Iterator[str]:
     if result.plan is None:
         return
     if not result.plan.steps:
-        yield "nothing to do: the candidate has the mappings that are in force"
+        yield "nothing to do: the candidate's mappings are in force already"
     for step in result.plan.steps:
         changes = [f"{change.kind} {change.name}" for change in step.changes]
         changes += [f"stream {name}" for name in step.streams]

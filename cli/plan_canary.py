@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @job_command(
     "plan-canary",
-    exit_codes="0 the plan is made; 2 it cannot be made, and the line on stderr says why.",
+    exit_codes="0 the plan is made; 2 it isn't, and the line on stderr says why.",
     json="rules with the messages and hours of each canary, ...",
 )
 def command(result: CanaryPlan, settings: CanarySettings) -> None:
@@ -55,8 +55,8 @@ def command(result: CanaryPlan, settings: CanarySettings) -> None:
         print_table(canaries, head=["canary", "others", "messages", *times], right=range(6))
         if rule.guessed:
             print_line(
-                f"The archive has not seen {rule.guessed} of the 168 hours of a week; they count "
-                "as the same hour of other days.",
+                f"The archive has no messages for {rule.guessed} of a week's 168 hours, so they "
+                "count as the same hour of other days.",
                 indent=2,
             )
 

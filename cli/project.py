@@ -99,9 +99,7 @@ class Project:
             raise InvalidProject(f"{self.place(*keys)}: no option{of} is {printable(key)}{hint}")
         if known[key].setting.option.in_project is False:
             cure = known[key].setting.option.cure
-            raise InvalidProject(
-                f"{self.place(*keys)}: {key} cannot stand in a project file, {cure}"
-            )
+            raise InvalidProject(f"{self.place(*keys)}: {key} cannot be in a project file, {cure}")
         return known[key]
 
     def _value(self, setting: Setting, value: Any, keys: tuple[str, ...]) -> Any:
@@ -111,7 +109,7 @@ class Project:
         kind = bool if setting.is_flag else list if is_list else str | int | float | date
         for item in items:
             if not isinstance(item, kind) or isinstance(item, bool) != setting.is_flag:
-                what = "true or false" if setting.is_flag else "a text or a number"
+                what = "true or false" if setting.is_flag else "text or a number"
                 what = "a list of lists" if is_list else what
                 raise InvalidProject(f"{self.place(*keys)}: {keys[-1]} must be {what}")
         if setting.is_flag:
@@ -153,7 +151,7 @@ def find(folder: Path) -> Project | None:
                 if path.stat().st_uid not in (os.geteuid(), 0, folder.stat().st_uid):
                     raise InvalidProject(
                         f"{path} belongs to another user, who would choose your options: remove "
-                        "it, make it yours with chown, or work in another folder"
+                        "it, take it over with chown, or work in another folder"
                     )
                 return project
     return None

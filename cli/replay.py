@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @job_command(
     "replay",
-    exit_codes="0 all messages are in the target; 1 the replay is refused (with --dry-run: would"
-    " be), and each reason is printed, or the target removed messages meanwhile; 2 it"
-    " failed or was interrupted: run it again to go on.",
+    exit_codes="0 all messages are in the target; 1 the replay is refused (with --dry-run: would "
+    "be), for the reasons printed, or the target removed messages meanwhile; 2 it "
+    "failed or was interrupted: run it again to resume.",
     json="stream, to, sent, already, not_sent, schedules, acting, rewritten, refusals, "
     "target_messages, removed, breaks.",
 )

@@ -18,7 +18,7 @@ from nats_transform.mappings.subject import is_valid_publish_subject
 from nats_transform.mappings.unseen import Unseen, unseen_line
 
 _UNTRACED = (Unseen("republish, mirrors, sources and consumers", "trace without --live"),)
-"""What servers do not trace, because they store nothing."""
+"""What servers don't trace, because they store nothing."""
 
 
 class TraceSettings(LeafNodeSettings, ShownSettings):
@@ -35,7 +35,7 @@ class TraceSettings(LeafNodeSettings, ShownSettings):
     )
     live: bool = setting(
         False,
-        "Send one message that servers only trace, delivered to nobody and stored nowhere, and "
+        "Send one message that servers only trace: nobody gets it, and nothing is stored. Then "
         "compare what they say with the prediction.",
     )
 
@@ -47,8 +47,8 @@ class TraceSettings(LeafNodeSettings, ShownSettings):
         json="subject, cluster, paths (each with percent, fate, streams); with --live subject, "
         "server, is_equal, hops (each with hop, predicted, seen, verdict)."
     ),
-    exit_codes="0 the subject is legal (--live: and the servers do as predicted); 1 not so; 2 a "
-    "file cannot be read, or the server cannot trace.",
+    exit_codes="0 the subject is legal (with --live: and the servers do as predicted); 1 it isn't "
+    "(or they don't); 2 a file cannot be read, or the server can't trace.",
 )
 def command(settings: TraceSettings, asked: Settings) -> None:
     """Show what happens to a message published on SUBJECT. Only --live sends one.
@@ -104,9 +104,11 @@ def _live(settings: TraceSettings, asked: Settings) -> None:
     from jobs.live_trace import live_trace
 
     if settings.leaf_node is not None:
-        raise click.UsageError("--live compares nothing beyond a leaf node: leave out --leaf-node")
+        raise click.UsageError("--live can't compare beyond a leaf node: leave out --leaf-node")
     if settings.nats is None:
-        raise click.UsageError("--live needs a server: give --server or --context, no --streams")
+        raise click.UsageError(
+            "--live needs a server: give --server or --context, and no --streams"
+        )
     traced = live_trace(
         settings.subject, settings.nats, settings.mapping, settings.account, settings.cluster
     )

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @job_command(
     "transform",
-    exit_codes="0 the messages were published; 1 nothing was published, because the archive has no "
-    "messages on these days or because a check refused the new rows; 2 it failed, nothing was "
+    exit_codes="0 the messages are published; 1 nothing is published, because the archive has no "
+    "messages on these days or a check refused the new rows; 2 it failed, nothing is "
     "published, and the line on stderr says why.",
     json="stream, days, messages, fates, mapping_version, digest, checks, ...",
     warning=lambda result, settings: _warning(result, settings),

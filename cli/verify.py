@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @job_command(
     "verify",
-    exit_codes="0 the step is in force, and the next one can be taken; 1 it is not, and each "
-    "line says what differs or what to wait for; 2 wrong usage, a plan that was "
-    "edited, or a step that cannot be seen.",
+    exit_codes="0 the step is in force, and the next one can be taken; 1 it isn't, and each line "
+    "says what differs or what to wait for; 2 wrong usage, a plan that was edited, or "
+    "we can't see the step.",
     json="step, differences, waits, seen, unseen.",
 )
 def command(result: VerifyResult, settings: VerifySettings) -> None:

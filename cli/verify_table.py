@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @job_command(
     "verify-table",
-    exit_codes="0 all that must hold holds; 1 something does not, see --fail-on; 2 the rows cannot "
-    "be read, or their mappings are not recorded.",
+    exit_codes="0 everything holds; 1 something doesn't, see --fail-on; 2 the rows cannot be "
+    "read, or their mappings aren't recorded.",
     json="stream, holds, tables, not_transformed.",
 )
 def command(result: VerifyTableResult, settings: VerifyTableSettings) -> None:
@@ -44,4 +44,4 @@ def command(result: VerifyTableResult, settings: VerifyTableSettings) -> None:
         print_report(verified.report)
     if result.not_transformed:
         days = ", ".join(map(str, result.not_transformed))
-        print_line(f"not transformed, so nobody looked at what becomes of them: {days}")
+        print_line(f"not transformed, so nobody checked these days: {days}")

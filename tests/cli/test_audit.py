@@ -80,7 +80,7 @@ def test_a_mapping_without_messages_says_so(audit) -> None:
 def test_what_the_notes_advise_can_be_done(audit) -> None:
     _, out = audit("OUT", "--observed", "--tolerance", "8")
     assert "beat: undecided" in out
-    assert "the archive can hold the messages of one destination only" in out
+    assert "the archive can hold the messages of only one destination" in out
     assert "--source-stream" in out
     assert "--published" in out
     assert "--publisher" in out
@@ -152,9 +152,9 @@ def test_moments_of_git(audit, folder: Path) -> None:
         "git",
     )
     (folder / "history.conf").write_text(MAPPING)
-    assert "name the moments instead" in audit(*args, fails=True)
+    assert "give the moments instead" in audit(*args, fails=True)
     git("init", "--quiet")
-    assert "not committed" in audit(*args, fails=True)
+    assert "uncommitted changes" in audit(*args, fails=True)
     git("add", "history.conf")
     git("commit", "--quiet", "-m", "one")
     (folder / "history.conf").write_text(MAPPING + "# only a comment\n")
@@ -175,7 +175,7 @@ def in_force(*texts: str) -> list[str]:
     [
         (
             ["--in-force", "2025-11-30=x.conf"],
-            "does not say its time zone: write 2025-11-30T00:00Z",
+            "has no time zone: write 2025-11-30T00:00Z",
         ),
         (["--in-force", "yesterday=x.conf"], "'yesterday' is not a moment such as"),
         (["--in-force", "x.conf"], "'x.conf' is not a moment and a file"),
@@ -193,7 +193,7 @@ def in_force(*texts: str) -> list[str]:
         ),
         (["--in-force", "2025-11-30T02:00Z..2025-11-30T01:00Z=a"], "must start before it ends"),
         (["--since", "yesterday"], "'--since': 'yesterday' is not a moment such as"),
-        (["--until", "2999-01-01T00:00Z"], "still to come: wait until then"),
+        (["--until", "2999-01-01T00:00Z"], "in the future: wait until then"),
         (["--since", "2025-11-01T00:00Z"], "before the archive of OUT begins (2025-11-30): start"),
         (
             in_force("2025-11-01T00:00Z=plain.conf", "2025-11-02T00:00Z=mapping.conf"),

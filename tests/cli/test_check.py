@@ -174,7 +174,12 @@ def test_json_is_one_document(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "line", "reason"),
     [
-        ("a.conf", "mappings {\n foo: 'b.*' }", 2, "a destination names wildcards as"),
+        (
+            "a.conf",
+            "mappings {\n foo: 'b.*' }",
+            2,
+            "in a destination, write {{wildcard(n)}} or $n for a",
+        ),
         ("a.conf", "mappings { foo: [{dest: a, weight: 101}] }", 1, "the weight is 101"),
         ("a.conf", "mappings {\n foo: {{wildcard(1)}} }", 2, ""),
         ("a.json", json.dumps(STREAM | {"mirror": {"name": "X"}}), 1, "can not contain subjects"),
@@ -217,11 +222,11 @@ def test_bytes_that_are_no_configuration(folder: Path) -> None:
     ("file", "told"),
     [
         ("none.conf", "nats-transform: none.conf: No such file or directory\n"),
-        (".", "nats-transform: .: a folder; give the files in it\n"),
+        (".", "nats-transform: .: this is a folder; give the files in it\n"),
         (
             "-",
-            "nats-transform: -: No such file or directory; give the name of a file, standard input "
-            "is not read\n",
+            "nats-transform: -: No such file or directory; give a file's name, we don't read "
+            "standard input\n",
         ),
         ("/dev/zero", "nats-transform: /dev/zero: not a regular file\n"),
     ],
@@ -256,7 +261,7 @@ def test_accounts(folder: Path) -> None:
     assert run("a.conf", "--account", "C") == (
         2,
         "",
-        "nats-transform: a.conf: there is no account 'C'; there are '$G', 'A', 'B'\n",
+        "nats-transform: a.conf: no account 'C'; the file has '$G', 'A', 'B'\n",
     )
 
 
@@ -305,7 +310,7 @@ def test_a_jwt_that_is_not_to_be_trusted(folder: Path) -> None:
     write(new_key("operator"))
     code, found = document("a.jwt")
     assert (code, [f["code"] for f in found["findings"]]) == (1, ["refused"])
-    assert "signature of this JWT is wrong" in found["findings"][0]["message"]
+    assert "JWT's signature is wrong" in found["findings"][0]["message"]
     write(operator, 1_600_000_000)
     code, found = document("a.jwt")
     assert (code, [f["code"] for f in found["findings"]]) == (1, ["expired"])

@@ -179,7 +179,7 @@ def test_a_write_that_fails_keeps_the_file(folder: Path, monkeypatch: pytest.Mon
     assert run("a.conf", "--fix") == (
         2,
         "",
-        "nats-transform: a.conf: No space left on device; it is as it was\n",
+        "nats-transform: a.conf: No space left on device; it was not changed\n",
     )
     assert (folder / "a.conf").read_text() == CONF
     assert os.listdir(folder) == ["a.conf"]
@@ -190,12 +190,12 @@ def test_no_repository_makes_check_write(folder: Path) -> None:
     (folder / "nats-transform.toml").write_text("[check]\nfix = true\n")
     code, out, err = run("a.conf")
     assert (code, out) == (2, "")
-    assert "fix cannot stand in a project file" in err
+    assert "fix cannot be in a project file" in err
 
 
 def test_the_cures_are_offered(folder: Path) -> None:
     (folder / "a.conf").write_text(CONF)
-    offer = "--diff shows the cures that keep what nats-server does, --fix makes them\n"
+    offer = "--diff shows the cures that don't change what nats-server does, and --fix makes them\n"
     assert run("a.conf")[1].endswith(offer)
     (folder / "a.conf").write_text('mappings { "a.*": "b" }')
     assert offer not in run("a.conf")[1]

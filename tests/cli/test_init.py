@@ -156,7 +156,7 @@ def test_nothing_is_overwritten(there: str, folder: Path) -> None:
         "init", "--candidate", "new.conf", "--stream", "ORDERS", "--dagster"
     )
     assert (code, out) == (2, "")
-    assert "is there already, so nothing is written" in err
+    assert "exists already, so nothing was written" in err
     assert err.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
     assert file.read_text() == "# mine\n"
@@ -170,20 +170,20 @@ def test_what_the_server_shows_overwrites_nothing(
     (folder / there).mkdir()
     code, out, err = nats_transform("init", "--candidate", "new.conf", "--server", server.url)
     assert (code, out) == (2, "")
-    assert err.startswith(f"nats-transform: {there} is there already")
+    assert err.startswith(f"nats-transform: {there} exists already")
     assert sorted(path.name for path in folder.iterdir()) == sorted(["new.conf", there])
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "give --candidate FILE; without a terminal nobody can be asked"),
+        ((), "give --candidate FILE: without a terminal, init can't ask for it"),
         (("--candidate", "none.conf"), "there is no file 'none.conf': write the mappings first"),
         (("--candidate", "../above.conf"), "../above.conf is not in this folder"),
-        (("--candidate", "a b.conf"), "the mapping file 'a b.conf' cannot stand in a workflow"),
-        (("--candidate", "${{x}}.conf"), "cannot stand in a workflow"),
+        (("--candidate", "a b.conf"), "the mapping file 'a b.conf' cannot be in a workflow"),
+        (("--candidate", "${{x}}.conf"), "cannot be in a workflow"),
         (("--candidate", "new.conf", "--stream", "a b"), "the stream 'a b' cannot stand"),
-        (("--candidate", "new.conf", "--dagster"), "an archive is of one stream: give --stream"),
+        (("--candidate", "new.conf", "--dagster"), "an archive holds one stream: give --stream"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(

@@ -168,7 +168,7 @@ def test_ingest_of_nothing_says_so(nats_server: NatsServer, folder: Path) -> Non
     assert code == 0
     assert out.splitlines() == [
         "SOME: 0 messages added",
-        "no message there has the subject, the sequence or the time that was asked for",
+        "no message there has the subject, sequence or time that you asked for",
     ]
 
 
@@ -246,10 +246,10 @@ def test_a_warehouse_that_cannot_be_written(folder: Path) -> None:
     [
         (["--mapping", "none.conf"], "none.conf"),
         (["--mapping", "bad.conf"], "bad.conf:1:"),
-        (["--mapping", "mapping.conf", "--account", "NONE"], "there is no account 'NONE'"),
+        (["--mapping", "mapping.conf", "--account", "NONE"], "no account 'NONE'"),
         (
             ["--mapping", "accounts.conf"],
-            "has no mappings, but there are mappings of 'A'",
+            "has no mappings, but these accounts do: 'A'",
         ),
         (["--mapping", "mapping.conf", "--day", "today"], "'today' is not a day"),
         (["--mapping", "mapping.conf", "--day", "2026-11-30..2026-11-01"], "day"),

@@ -256,8 +256,8 @@ def test_what_nobody_can_publish_is_refused(watched: Watched, subject: str) -> N
     ("user", "why"),
     [
         ("mute", 'refuses the trace: nats: permissions violation for publish to "_inbox.'),
-        ("deaf", "the user may not subscribe to its inbox"),
-        ("dumb", "the user may not publish to $JS.API.STREAM.LIST"),
+        ("deaf", "this user may not subscribe to its inbox"),
+        ("dumb", "this user may not publish to $JS.API.STREAM.LIST"),
     ],
 )
 def test_a_user_without_the_permission_is_one_line(watched: Watched, user: str, why: str) -> None:
@@ -329,7 +329,7 @@ def test_what_strangers_write_is_shown_as_text() -> None:
     ("traces", "told"),
     [
         pytest.param([b"{"], "as no nats-server does", id="no JSON"),
-        pytest.param([b'{"server":{"name":"x"},"events":[]}'], "does one answer", id="no events"),
+        pytest.param([b'{"server":{"name":"x"},"events":[]}'], "is it one", id="no events"),
         pytest.param([event("9"), event("9")], "two trace events came", id="twice"),
         pytest.param([b"\x00" * 2**20] * 20, "as no nats-server does", id="no text"),
         pytest.param(

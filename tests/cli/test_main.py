@@ -89,7 +89,10 @@ def test_a_subject_may_start_with_h() -> None:
             "nats-transform replay: Invalid value for '--fates': 'lots': Input should be "
             "'mapped' or 'unmatched'",
         ),
-        (["map", "*", "x.$2", "a"], "nats-transform: wildcard index out of range: 2 of 1"),
+        (
+            ["map", "*", "x.$2", "a"],
+            "nats-transform: wildcard index out of range, token '$2': the source has 1 wildcard",
+        ),
         (["map", "a", ""], "nats-transform: invalid subject: the destination has an empty token"),
         (["map", "a\n\x1b[31m", "b.*"], "nats-transform: invalid subject"),
     ],
@@ -175,7 +178,7 @@ def test_a_disk_that_is_full_for_the_output(args: tuple[str, ...]) -> None:
             env={**os.environ, "PYTHONUNBUFFERED": ""},  # so that something is left at the end
             text=True,
         )
-    told = "nats-transform: no room is left on the disk of what this writes: make room there\n"
+    told = "nats-transform: the disk that this writes to is full: make room there\n"
     assert (done.returncode, done.stderr) == (2, told)
 
 

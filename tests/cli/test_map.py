@@ -139,7 +139,7 @@ def test_json_is_an_object_a_line() -> None:
 
 
 def test_without_a_subject_the_transform_is_checked() -> None:
-    told = "the transform is legal; - as SUBJECT reads subjects from stdin\n"
+    told = "the transform is legal; give - as SUBJECT to read subjects from stdin\n"
     assert run("bar.*.*", "baz.{{wildcard(2)}}.{{wildcard(1)}}") == (0, "", told)
     assert run("bar.*.*", "baz.{{wildcard(3)}}")[0] == 2
 
@@ -164,5 +164,5 @@ def test_the_shell_took_a_wildcard() -> None:
     code, out, err = run("orders.*", "orders.v2.", "orders.42")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "the destination has an empty token" in err
-    assert "if it had a $1, the shell took it: write the destination within single quotes" in err
+    assert "if it had a $1, the shell replaced it: put the destination in single quotes" in err
     assert "single quotes" not in run("orders.*", "orders.$2", "orders.42")[2]

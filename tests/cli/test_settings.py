@@ -177,7 +177,7 @@ def test_a_project_file_names_no_server_no_credential_and_nobody_who_gets_an_arc
         refused = {one.setting.name: one for one in options_of(command).values()}
         for key in refused.keys() & {"server", "monitor", "remote", "password", "token", "creds"}:
             file = Project(Path("x/nats-transform.toml"), "", {name: {key: "x"}})
-            with pytest.raises(InvalidProject, match=f"{key} cannot stand in a project file"):
+            with pytest.raises(InvalidProject, match=f"{key} cannot be in a project file"):
                 file.options(ALL, name)
     evil = {"context": "../x.json", "master": "spark://h", "to-backup": "s3://evil/x"}
     for key, value in evil.items():

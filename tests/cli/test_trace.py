@@ -143,10 +143,10 @@ def test_an_illegal_subject_is_exit_1() -> None:
     [
         ([], "give --mapping, --streams or a server"),
         (["--mapping", "none.conf"], "none.conf: "),
-        (["--mapping", "shop.conf", "--account", "X"], "there is no account 'X'"),
+        (["--mapping", "shop.conf", "--account", "X"], "no account 'X'"),
         (
             ["--mapping", "shop.conf"],
-            "has no mappings, but there are mappings of 'SHOP'",
+            "has no mappings, but these accounts do: 'SHOP'",
         ),
         (["--mapping", "streams/orders.json"], "this is a stream configuration"),
         (["--streams", "none"], "none: "),
