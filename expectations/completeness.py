@@ -21,8 +21,8 @@ class ExpectNoUnexplainedGap(Expectation):
 
     explained: tuple[Range, ...] = ()
 
-    statement = "The sequences of each day have no gap except those that the ingest explains."
-    reason = "A gap means that a message was never archived, or that a file is missing."
+    statement = "The only gaps in each day's sequences are those that the ingest explains."
+    reason = "A gap means that a message was never archived or a file is missing."
 
     def judge(self, measures: MessagesMeasures) -> Judgement:
         gaps = [

@@ -21,7 +21,7 @@ class ExpectMessagesToBeConserved(Expectation):
 
     shown = ("messages",)
     statement = "All $messages messages that went in come out, each with one fate."
-    reason = "Nobody else would notice a message that is dropped on the way or written twice."
+    reason = "Nothing else notices a message that is dropped on the way or written twice."
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
         known = measures.fates_of()
@@ -57,7 +57,7 @@ class ExpectArchiveToBeAsIngested(Expectation):
     digest: str
 
     shown = ("messages", "digest")
-    statement = "The digest $digest shows that the $messages messages are those that were ingested."
+    statement = "The digest $digest shows that these $messages messages are the ingested ones."
     reason = "It shows whether files were lost, repeated or changed after the ingest."
 
     def judge(self, measures: MessagesMeasures | TransformedMeasures) -> Judgement:
@@ -80,10 +80,10 @@ class ExpectArchiveToBeUntouched(ExpectArchiveToBeAsIngested):
     """Sequence, time, subject, headers and payload went through unchanged."""
 
     statement = (
-        "The digest $digest shows that sequence, time, subject, headers and payload of the "
-        "$messages messages are those of the archive."
+        "The digest $digest shows that the sequence, time, subject, headers and payload of all "
+        "$messages messages are as archived."
     )
-    reason = "A transform only adds a new subject to a message and changes nothing else of it."
+    reason = "A transform only adds a new subject to a message, and changes nothing else."
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class ExpectNoSequenceTwice(NoRowMayBreak):
 
     rule = "repeated"
     statement = "No sequence of a stream occurs twice."
-    reason = "If an ingest stored the same messages twice, every job would count them twice."
-    broken = "with a sequence that another one has"
+    reason = "If an ingest stored messages twice, every job would count them twice."
+    broken = "with the sequence of another message"
     fine = "all sequences are different"
 
 
@@ -102,8 +102,8 @@ class ExpectRowsToBeDated(NoRowMayBreak):
     """Every row has its sequence, and its day and time agree with its exact time."""
 
     rule = "misdated"
-    statement = "Every message has a stream and a sequence, and its times agree with one another."
-    reason = "A job that reads one day misses a message that lies in the wrong day."
+    statement = "Every message has a stream and a sequence, and its times agree with each other."
+    reason = "A job that reads one day misses a message in the wrong day."
     broken = "without stream, sequence or time, or with times that disagree"
     fine = "the times of all messages agree"
 

@@ -24,7 +24,7 @@ class ExpectMessagesToBeCounted(Expectation):
 
     shown = ("messages", "bytes")
     statement = "The counts add up to $messages messages with payloads of $bytes bytes."
-    reason = "A dry run looks at the census instead of the messages; it knows only what is counted."
+    reason = "A dry run reads the census instead of the messages, so it sees only what is counted."
 
     def judge(self, measures: CensusMeasures) -> Judgement:
         found = (measures.messages, measures.bytes, str(measures.digest))
@@ -40,12 +40,12 @@ class ExpectMessagesToBeCounted(Expectation):
 class ExpectCountsToBePossible(Expectation):
     """Every row counts something, and its first message is not behind its last."""
 
-    statement = "Every row counts a message or more, the first of them not after the last."
+    statement = "Every row counts at least one message, and its first time isn't after its last."
     reason = ExpectMessagesToBeCounted.reason
 
     def judge(self, measures: CensusMeasures) -> Judgement:
         wrong = measures.impossible
-        observed = f"{count(wrong.rows, 'row')} with counts that cannot be"
+        observed = f"{count(wrong.rows, 'row')} with impossible counts"
         return Judgement(
-            not wrong.rows, observed if wrong.rows else "all counts can be", wrong.examples
+            not wrong.rows, observed if wrong.rows else "all counts are possible", wrong.examples
         )

@@ -21,9 +21,9 @@ class ExpectTheSameDigest(Expectation):
     digest: str
 
     shown = ("digest",)
-    statement = "The rows have the digest $digest, as those of an earlier run over the same input."
+    statement = "The rows have the digest $digest, like an earlier run over the same input."
     reason = (
-        "The same messages, mappings and seed must give the same rows, however work is divided."
+        "The same messages, mappings and seed must give the same rows, however the work is divided."
     )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
@@ -77,10 +77,10 @@ class ExpectEveryOutcomeToAgree(_OutcomeExpectation):
     """Mapping, draw, destination and new subject of every row are found again by other code."""
 
     statement = (
-        "The mapping, draw, destination and new subject of every message, found again with seed "
-        "$seed by other code than the kernel's, are those that were written."
+        "Code other than the kernel's, with seed $seed, finds the mapping, draw, destination and "
+        "new subject that were written for every message."
     )
-    reason = "One wrong message among millions is in no sample."
+    reason = "A sample would miss one wrong message among millions."
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
         different = measures.flag("different")
@@ -89,7 +89,8 @@ class ExpectEveryOutcomeToAgree(_OutcomeExpectation):
             return Judgement(True, f"the outcomes of {messages} agree")
         return Judgement(
             False,
-            f"{different.rows:,} of {messages} with another outcome than their mapping gives them",
+            f"{different.rows:,} of {messages} with an outcome that their mapping doesn't "
+            "give them",
             # What both ways agree on is no example, but the row is.
             tuple(self._differing(different.examples)) or different.examples,
             details={"rows": different.rows},
@@ -101,12 +102,12 @@ class ExpectScalarReplayToAgree(_OutcomeExpectation):
     """The scalar library, other code than the kernel, gives a sample the same outcomes."""
 
     statement = (
-        "A sample of the messages, mapped again one by one by the library with seed $seed, gets "
+        "The library maps a sample of the messages again, one by one with seed $seed, and gets "
         "the outcomes that were written."
     )
     reason = (
-        "Two implementations of nats-server's rules are unlikely to be wrong in the same way. Each "
-        "run replays other messages."
+        "Two implementations of nats-server's rules are unlikely to share a mistake. Each run "
+        "replays different messages."
     )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:

@@ -101,13 +101,13 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
 
     shown = ("confidence",)
     statement = (
-        "Each of n partitions has 1/n of the keys, apart from differences that chance explains at "
+        "Each of n partitions has 1/n of the keys, give or take what chance explains at "
         "confidence $confidence."
     )
     reason = (
-        "The limits are binomial and corrected for the number of partitions. A partition with too "
-        "many keys gets too many messages. One with few but busy keys does too, which this "
-        "expectation does not see."
+        "The limits are binomial, corrected for the number of partitions. A partition with too "
+        "many keys gets too many messages. So does one with a few busy keys, but this expectation "
+        "doesn't see that."
     )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:

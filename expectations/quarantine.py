@@ -56,7 +56,7 @@ class Sieve:
                 if not isinstance(one, kinds) or one.expectation_type in _OF_ALL_ROWS:
                     raise ChecksBroken(
                         f"suite {suite.name}: {one.expectation_type} says nothing about single "
-                        "rows, so it cannot send one to the quarantine; give it in another suite"
+                        "rows, so it can't quarantine one; put it into another suite"
                     )
         return cls(tuple((suite.name, _json(suite)) for suite in suites))
 

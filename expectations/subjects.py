@@ -18,7 +18,8 @@ class ExpectArchivedSubjectsToBeLegal(NoRowMayBreak):
         f"most {MAX_SUBJECT:,} bytes."
     )
     reason = (
-        "A message with another subject cannot be mapped; the transform gives it the fate invalid."
+        "A message with any other subject can't be mapped, so the transform gives it the fate "
+        "invalid."
     )
     broken = "under an illegal subject"
     fine = "all subjects are legal"

@@ -50,8 +50,8 @@ class ExpectWeightsToHold(Expectation):
     )
     reason = (
         "A share passes if its exact (Clopper-Pearson) interval, corrected for the number of "
-        "comparisons, lies inside the tolerance, and fails if it lies outside. Where there are too "
-        "few messages to decide, it does not fail."
+        "comparisons, lies inside the tolerance, and fails if it lies outside. With too few "
+        "messages to decide, it doesn't fail."
     )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:

@@ -60,7 +60,7 @@ def slack(alarm: Alarm) -> None:
     run_status=dg.DagsterRunStatus.SUCCESS,
     name="canary_alarms",
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description=f"Calls the function that {VARIABLE} names when a canary starts to be off.",
+    description=f"Calls the function named by {VARIABLE} when a canary goes off.",
 )
 def canary_alarms(context: dg.RunStatusSensorContext) -> None:
     """Calls the hook for each check that started to fail in a run."""

@@ -106,12 +106,12 @@ _EXPORT = yaml_of(ExportSettings, {"original", "config", "gaps", "invalid", "rew
 class Export(_EXPORT):  # type: ignore[misc, valid-type]
     """A backup of the transformed messages, which `nats stream restore` loads."""
 
-    to: FilePath = Field(description="The folder in which each run makes a new folder, a backup.")
+    to: FilePath = Field(description="Each run writes its backup into a new folder in this one.")
 
     @model_validator(mode="after")
     def _has_configuration(self) -> Export:
         if self.original is None and self.config is None:
-            raise ValueError("an export needs an `original` or a `config`")
+            raise ValueError("an export needs `original` or `config`")
         return self
 
 
@@ -132,7 +132,7 @@ class Schedule(Settings):
     cron: Text = Field(description="Minute, hour, day, month and weekday, as in cron.")
     timezone: Text = Field("UTC", description="The time zone of `cron`, such as Europe/Berlin.")
     days: int = Field(1, description="How many days before today it covers (in UTC).")
-    running: bool = Field(True, description="If false, it is off until somebody switches it on.")
+    running: bool = Field(True, description="If false, it stays off until somebody switches it on.")
 
     _some_days = field_validator("days")(positive)
     _known_cron = field_validator("cron")(_cron)
@@ -149,13 +149,13 @@ class MappingSensor(Settings):
     """What happens when the meaning of the mapping file changes."""
 
     interval_seconds: int = Field(
-        60, description="How many seconds pass between two looks at the file."
+        60, description="How many seconds to wait between two looks at the file."
     )
     reprocess: Literal["nothing", "stale_days"] = Field(
         "nothing",
-        description="stale_days: transform the days of other mapping versions again.",
+        description="stale_days: transform days again that have another mapping version.",
     )
-    running: bool = Field(True, description="If false, it is off until somebody switches it on.")
+    running: bool = Field(True, description="If false, it stays off until somebody switches it on.")
 
     _some_seconds = field_validator("interval_seconds")(positive)
 
@@ -168,8 +168,8 @@ class Watch(Settings):
     """Looks at a canary that runs: every look counts all messages since the canary started."""
 
     cron: Text = Field("5 * * * *", description="When to look, as in cron, in UTC.")
-    hours: int = Field(168, description="The hours of a count; after them a new count starts.")
-    running: bool = Field(True, description="If false, it is off until somebody switches it on.")
+    hours: int = Field(168, description="How many hours a count covers before a new one starts.")
+    running: bool = Field(True, description="If false, it stays off until somebody switches it on.")
 
     _some_hours = field_validator("hours")(positive)
     _known_cron = field_validator("cron")(_cron)
@@ -183,17 +183,20 @@ class Observed(_OBSERVED):  # type: ignore[misc, valid-type]
 
     counter: OptionalText = Field(
         None,
-        description="Instead of a source stream: package.module:function, which gets the first and "
-        "the last day and returns a list of {source, messages, cluster} as they were published.",
+        description="Instead of a source stream: package.module:function. It gets the first and "
+        "the last day, and returns what was published as a list of {source, messages, "
+        "cluster}.",
     )
     in_force: list[MappingFrom] = Field(
-        [], description="Files that took over from `mapping`, oldest first, each from its moment."
+        [],
+        description="Files that replaced `mapping`, oldest first, each with its moment.",
     )
     in_force_from_git: bool = Field(
-        False, description="Instead of in_force: each commit of `mapping` took over at its time."
+        False,
+        description="Instead of in_force: each commit of `mapping` was in force from its time on.",
     )
     severity: Literal["error", "warn"] = Field(
-        "error", description="How bad a share outside its tolerance is; undecided is a warning."
+        "error", description="How severe a share outside its tolerance is. Undecided is a warning."
     )
     watch: Watch | None = Field(None, description="Look at the canary while it runs.")
 
@@ -205,8 +208,8 @@ class Observed(_OBSERVED):  # type: ignore[misc, valid-type]
             raise ValueError("give source_stream or counter, not both")
         if self.watch and self.counter:
             raise ValueError(
-                "a watch looks at hours and a counter is asked for days: give source_stream "
-                "instead of counter, or no watch"
+                "a watch needs hours, but a counter counts days: give source_stream instead of "
+                "counter, or no watch"
             )
         return self
 
@@ -245,29 +248,29 @@ class UserSuite(Settings):
         pattern="^[A-Za-z0-9_]{1,100}$", description="The name of the check and of the suite."
     )
     table: Literal["messages", "transformed_messages"] = Field(
-        "transformed_messages", description="The table that it is about."
+        "transformed_messages", description="The table that it checks."
     )
     suite: OptionalPath = Field(
-        None, description="The JSON of a suite, as Great Expectations writes it."
+        None, description="A suite in JSON, as Great Expectations writes it."
     )
     expectations: Entries = Field(
         [],
-        description="Instead of a suite: `type`, `kwargs` and `severity` of each expectation. One "
-        "that is `critical`, as by default, blocks; a `warning` does not.",
+        description="Instead of a suite: `type`, `kwargs` and `severity` of each expectation. A "
+        "`critical` one blocks, a `warning` doesn't. The default is `critical`.",
     )
     quarantine: bool = Field(
         False,
-        description="Rows that break one go to `quarantined_messages`, and the rest is published.",
+        description="Rows that break one go to `quarantined_messages`. All others are published.",
     )
 
     @model_validator(mode="after")
     def _one_suite(self) -> Self:
         if (self.suite is None) == (not self.expectations):
-            raise ValueError("give suite or expectations, one of them")
+            raise ValueError("give either suite or expectations")
         if any(not isinstance(entry.get("type"), str) for entry in self.expectations):
             raise ValueError("expectations: each needs a type, such as expect_column_to_exist")
         if self.quarantine and self.table != "transformed_messages":
-            raise ValueError("quarantine is for rows of transformed_messages; leave it out")
+            raise ValueError("quarantine works only for transformed_messages; leave it out")
         return self
 
 
@@ -281,7 +284,7 @@ class _Messages(Settings):
     stream: Text = Field(min_length=1, description="The name of the stream in the tables.")
     start_date: Day = Field(description="The first day of the archive in UTC, YYYY-MM-DD.")
     include_today: bool = Field(
-        False, description="Whether today, which is not over, has a partition too."
+        False, description="Whether today has a partition too, though it isn't over."
     )
     sources: list[ArchiveSource] = Field(
         min_length=1, description="Where the messages come from, read in this order."
@@ -299,27 +302,25 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
 
     reports: OptionalPath = Field(
         None,
-        description="The folder for pages; by default `reports` beside the folder of the tables.",
+        description="The folder for pages. The default is `reports` beside the tables' folder.",
     )
     reports_url: OptionalText = Field(
-        None, description="The URL of that folder on a web server; assets link to it."
+        None, description="The URL of that folder on a web server, for links from assets."
     )
     backfill: Literal["one_run", "day_by_day"] = Field(
         "one_run",
-        description="one_run: one run for a range of days; day_by_day: one run for each day.",
+        description="`one_run` does a range of days in one run, `day_by_day` each day in its own.",
     )
-    spark: Spark = Field(
-        Spark(), description="The Spark session of a run that works on this archive."
-    )
+    spark: Spark = Field(Spark(), description="The Spark session of runs on this archive.")
     owners: list[Text] = Field(
-        [], description="Whom Dagster shows as owners: mail addresses, or team:NAME."
+        [], description="The owners that Dagster shows: mail addresses, or team:NAME."
     )
-    tags: dict[str, Text] = Field({}, description="Tags of all the assets, such as domain: orders.")
+    tags: dict[str, Text] = Field({}, description="Tags for all assets, such as domain: orders.")
     fresh_hours: float | None = Field(
-        None, description="After this many hours without a run, assets are shown as stale."
+        None, description="After this many hours without a run, Dagster shows assets as stale."
     )
     export: Export | None = Field(
-        None, description="Write transformed messages as a stream backup, whenever it is asked for."
+        None, description="Write transformed messages as a stream backup, on demand."
     )
     nightly: Schedule | None = Field(
         None, description="When to ingest and transform the last days."
@@ -328,21 +329,21 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
         None, description="When to audit the weights of the last days, in one report."
     )
     mapping_sensor: MappingSensor | None = Field(
-        None, description="Look at the mapping file, and record each new version."
+        None, description="Watch the mapping file, and record each new version."
     )
     observed: Observed | None = Field(
         None,
-        description="Give this if nats-server has mapped the messages already: the audit is then "
-        "of what the servers did, and not a rehearsal.",
+        description="Give this if nats-server has already mapped the messages. The audit then "
+        "judges what the servers did, instead of rehearsing.",
     )
     expectations: list[UserSuite] = Field(
-        [], description="Suites of your own for Great Expectations, each a check of a table."
+        [], description="Your own suites for Great Expectations. Each becomes a check of a table."
     )
     actions: Entries = Field(
         [],
-        description="What else to do after the checks of a table, as in the JSON of a checkpoint "
-        "of Great Expectations, such as {type: slack, slack_webhook: ...}. `class` instead of "
-        "`type` names one of yours, package.module:Class.",
+        description="What else to do after a table's checks, as in the JSON of a Great "
+        "Expectations checkpoint, such as {type: slack, slack_webhook: ...}. For an "
+        "action of your own, give `class` instead of `type`: package.module:Class.",
     )
     # In YAML, off without quotes is false.
     automation: Literal["off", "stale_days", False] = Field(
@@ -359,14 +360,14 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
         checks += [(table, name) for table, ours in CHECKS.items() for name in ours]
         checks += [(table, topic) for table, ours in CHECKS.items() for topic in ours.values()]
         if len({*checks}) < len(checks):
-            raise ValueError("two checks of a table have the same name; give the suite another one")
+            raise ValueError("two checks of a table have the same name; rename the suite")
         return suites
 
     @field_validator("actions")
     @classmethod
     def _have_types(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if any(len(action.keys() & {"type", "class"}) != 1 for action in value):
-            raise ValueError("each action needs a type, such as slack, or a class of yours")
+            raise ValueError("each action needs a type, such as slack, or a class of your own")
         return value
 
     @field_validator("owners", "tags")
@@ -385,7 +386,7 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
             raise ValueError("give a warehouse folder or a catalog, not both")
         if self.export is not None and self.observed is not None:
             raise ValueError(
-                "an observed archive is not transformed again, so there is nothing to export: "
+                "an observed archive isn't transformed again, so there is nothing to export: "
                 "leave out export or observed"
             )
         return self

@@ -96,7 +96,7 @@ class _Reader:
         around = self.stack[-1]
         around.size += size
         if around.size > _MOST_VALUES:
-            self.refuse(f"it has more than {_MOST_VALUES:,} values, with those that aliases name")
+            self.refuse(f"it has more than {_MOST_VALUES:,} values, aliases counted")
         around.key = None
 
 

@@ -26,7 +26,7 @@ _MOST_FINDINGS = 50
 
 
 FailOn = Enum("FailOn", {level: level for level in (*JOBS["dry-run"].levels, NEVER)})  # type: ignore[misc]
-"""The mildest finding that fails the run; Dagster shows the names."""
+"""The mildest finding that fails the run."""
 _ASKED = {
     *("candidate", "mapping", "streams", "consumers", "permissions", "permissions_account"),
     *("leaf_node", "leaf_node_account", "day", "exact", "simulate"),
@@ -64,7 +64,7 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
         name=f"{archive.name}_try_candidate",
         pool=archive.pool,
         out=dg.Out(dg.Nothing),
-        description="Compare what the candidate and the current mapping make of the subjects.",
+        description="Compare what the candidate and the current mapping do to the subjects.",
     )
     def try_candidate(context: dg.OpExecutionContext, config: DryRunConfig) -> None:
         # SciPy takes longer to import than all else: not when Dagster loads.

@@ -72,7 +72,7 @@ def failing_with_one_line() -> Iterator[None]:
 @dg.run_failure_sensor(
     name="failed_runs",
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description=f"Calls the function that {VARIABLE} names after every run that failed.",
+    description=f"Calls the function named by {VARIABLE} after every failed run.",
 )
 def failed_runs(context: dg.RunFailureSensorContext) -> None:
     """Calls the hook with a run that failed."""

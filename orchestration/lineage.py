@@ -40,7 +40,7 @@ class Catalog(Session):
             ConnectionError: no good answer in time, or the catalog failed a moment ago.
         """
         if monotonic() < self._again or (self._asking is not None and self._asking.is_alive()):
-            raise NoConnection("the catalog is left alone for a while after it failed")
+            raise NoConnection("we leave the catalog alone for a while after it fails")
         answers: SimpleQueue[Response | Exception] = SimpleQueue()
 
         def ask() -> None:
@@ -97,7 +97,7 @@ def lineage_sensors() -> list[dg.SensorDefinition]:
     except ValueError:  # its text has the password
         raise ValueError(
             f"{VARIABLE} is not an address; write https://HOST:PORT, with user:password@ before "
-            "HOST if needed, and %2F for a slash in them"
+            "HOST if needed, and %2F for any slash in them"
         ) from None
     if isinstance(client.transport, HttpTransport):
         client.transport.session = Catalog()

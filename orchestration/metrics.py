@@ -48,7 +48,7 @@ class Runs(Collector):
         yield count
         age = GaugeMetricFamily(
             "nats_transform_oldest_run_age_seconds",
-            "How long ago the oldest run that has this status was asked for; none, no sample.",
+            "How long ago the oldest run with this status was requested. No such run, no sample.",
             labels=["status"],
         )
         for status in (
@@ -63,7 +63,7 @@ class Runs(Collector):
         labels = ["job", "status"]
         end = GaugeMetricFamily(
             "nats_transform_last_run_end_timestamp_seconds",
-            f"When the last run of a job ended so, among the last {_RECENT} runs.",
+            f"When the last run of a job ended this way, among the last {_RECENT} runs.",
             labels=labels,
         )
         duration = GaugeMetricFamily(
@@ -90,7 +90,7 @@ class Runs(Collector):
         )
         values = GaugeMetricFamily(
             "nats_transform_asset_value",
-            "A number that the last materialization of an asset reported.",
+            "A number reported by an asset's last materialization.",
             labels=["asset", "name"],
         )
         for key in self.instance.get_asset_keys():
@@ -108,7 +108,7 @@ class Runs(Collector):
     def _daemons(self) -> GaugeMetricFamily:
         healthy = GaugeMetricFamily(
             "nats_transform_daemon_healthy",
-            "Whether a thread of the daemon has shown itself lately (1) or not (0).",
+            "Whether a thread of the daemon sent a heartbeat lately (1) or not (0).",
             labels=["daemon"],
         )
         for name, status in self.instance.get_daemon_statuses().items():

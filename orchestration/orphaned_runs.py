@@ -28,15 +28,15 @@ definitions of the new server by then.
     name="orphaned_runs",
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Fails the runs that a former code server had started, so that Dagster retries "
-    "them as `run_retries` says.",
+    description="Fails the runs of a replaced code server, so that Dagster retries them as "
+    "`run_retries` says.",
 )
 def orphaned_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """Fails each started run of this code location that began before this code server did."""
     if time.time() - STARTED < SETTLED_SECONDS:
         return dg.SkipReason("this code server has only just started")
     if "--heartbeat" in sys.argv:  # as `dagster code-server` and `dg dev` start it
-        return dg.SkipReason("runs of this code server go on while another one takes its place")
+        return dg.SkipReason("this code server's runs go on while another one replaces it")
     origin = context.code_location_origin
     location = {
         ".dagster/repository": f"{context.repository_name}@{origin and origin.location_name}"
@@ -50,8 +50,8 @@ def orphaned_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         and _has_port(record.dagster_run)
     ]
     for run in orphans:
-        context.instance.report_run_failed(run, "The code server was started after this run.")
-    return dg.SkipReason(f"{len(orphans)} runs of a former code server were still open")
+        context.instance.report_run_failed(run, "This run's code server was replaced.")
+    return dg.SkipReason(f"{len(orphans)} runs of a replaced code server were still open")
 
 
 def _has_port(run: dg.DagsterRun) -> bool:

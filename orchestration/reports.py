@@ -143,7 +143,7 @@ def site(folder: Path, hosts: tuple[str, ...] = ()) -> Starlette:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=PORT, show_default=True)
-@click.option("--name", "names", multiple=True, help="A name of this machine in links to it.")
+@click.option("--name", "names", multiple=True, help="This machine's name in links to it.")
 def main(folder: Path, host: str, port: int, names: tuple[str, ...]) -> None:
     """Serves until it is stopped."""
     uvicorn.run(

@@ -59,10 +59,12 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """The Spark session of a process: it's started when somebody asks for it."""
 
     master: str | None = Field(
-        default=None, description="The master of a cluster; by default NATS_TRANSFORM_SPARK_MASTER."
+        default=None,
+        description="The master of a Spark cluster. The default is NATS_TRANSFORM_SPARK_MASTER.",
     )
     remote: str | None = Field(
-        default=None, description="A Spark Connect server; by default NATS_TRANSFORM_SPARK_REMOTE."
+        default=None,
+        description="A Spark Connect server. The default is NATS_TRANSFORM_SPARK_REMOTE.",
     )
     driver_memory: str = _as_in(SparkSettings, "driver_memory", "2g")
     config: dict[str, str] = _as_in(SparkSettings, "config", {})

@@ -107,7 +107,7 @@ def _day(context: dg.ResolutionContext, value: str) -> date:
     except ValueError:
         raise _mistake(context, f"{text!r} is not a day; write YYYY-MM-DD") from None
     if day.year < 1970:
-        raise _mistake(context, f"{day} is before 1970, when no message was sent")
+        raise _mistake(context, f"{day} is before 1970, before any message")
     return day
 
 

@@ -25,16 +25,16 @@ SPLIT = "split_as_configured"
 """The check of an observed audit: it has the verdict, and alarms follow it."""
 
 _DESCRIPTIONS = {
-    "every_message_once": "Each message of the source is in the table exactly once and unchanged.",
-    "no_unexplained_gaps": "The sequences of the day have no gap that the ingest cannot explain.",
+    "every_message_once": "The table has each message of the source exactly once, unchanged.",
+    "no_unexplained_gaps": "The ingest can explain every gap in the day's sequences.",
     "subjects_are_legal": "Every subject is legal and has no wildcard.",
-    "same_result_twice": "Transforming the messages again gives the same, with the kernel and "
-    "without.",
-    "weights_within_tolerance": "The share of each destination is within the tolerance around its "
+    "same_result_twice": "Transforming the messages again gives the same result, with and without "
+    "the kernel.",
+    "weights_within_tolerance": "Each destination's share is within the tolerance around its "
     "weight.",
     "partitions_steady_and_even": "Partition numbers are in range, equal for equal keys, and "
     "evenly used.",
-    SPLIT: "Each destination got the share that its weight gives it, within the tolerance.",
+    SPLIT: "Each destination got its weight of the messages, within the tolerance.",
 }
 
 
@@ -51,7 +51,7 @@ def specs(key: dg.AssetKey, names: Sequence[str]) -> list[dg.AssetCheckSpec]:
             name=name,
             asset=key,
             blocking=name != SPLIT,
-            description=_DESCRIPTIONS.get(name, "A suite of the YAML of the archive."),
+            description=_DESCRIPTIONS.get(name, "A suite from the archive's YAML."),
         )
         for name in names
     ]

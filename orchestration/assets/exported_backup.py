@@ -58,8 +58,8 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
 
 ASSET = ArchiveAsset(
     "exported_backup",
-    "The messages of all days under their new subjects, as a backup that `nats stream restore` "
-    "loads: sequences, times, headers and gaps stay.",
+    "The messages of all days under their new subjects, as a backup for `nats stream restore`. "
+    "Sequences, times, headers and gaps stay.",
     frozenset({"nats"}),
     run,
     deps=("transformed_messages",),

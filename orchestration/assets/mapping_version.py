@@ -52,7 +52,7 @@ def _mappings_of(archive: Archive) -> str:
 
 ASSET = ArchiveAsset(
     "mapping_version",
-    "The mappings in force. The data version is a hash of what the mappings do.",
+    "The mappings in force. The data version is a hash of what they do.",
     frozenset({"nats"}),
     run,
     is_daily=False,

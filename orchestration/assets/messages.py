@@ -87,7 +87,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
 
 ASSET = ArchiveAsset(
     "messages",
-    "The archived messages of a day, as they were stored.",
+    "A day's archived messages, as they were stored.",
     frozenset({"nats", "spark", "iceberg"}),
     run,
     checks=tuple(CHECKS["messages"]),

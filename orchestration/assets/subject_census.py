@@ -45,8 +45,8 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
 
 ASSET = ArchiveAsset(
     "subject_census",
-    "Each subject of a day, by cluster, with its number of messages and bytes and the times of its "
-    "first and last message.",
+    "Each subject of a day, by cluster, with its messages and bytes, and the times of its first "
+    "and last message.",
     frozenset({"spark", "iceberg"}),
     run,
     deps=("messages",),

@@ -82,7 +82,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
 
 ASSET = ArchiveAsset(
     "transformed_messages",
-    "The messages of a day under the mappings in force, each with its new subject and its fate.",
+    "A day's messages under the mappings in force, each with its new subject and its fate.",
     frozenset({"spark", "iceberg"}),
     run,
     deps=("messages", "mapping_version"),

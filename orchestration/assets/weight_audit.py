@@ -80,7 +80,7 @@ def watch(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         since = max(stage.since or begins, begins)
         if since >= until:
             raise AuditError(
-                f"no hour of the canary is over: it started at {since:%Y-%m-%d %H:%M} UTC; "
+                f"the canary has no full hour yet: it started at {since:%Y-%m-%d %H:%M} UTC; "
                 "look again after the next full hour"
             )
         since += (until - since - timedelta(microseconds=1)) // window * window
@@ -107,8 +107,8 @@ OBSERVED = replace(
 )
 WATCH = ArchiveAsset(
     "canary_watch",
-    "A look at the canary that runs, over all full hours since it started. However often one "
-    "looks, a false alarm is as rare as the confidence says.",
+    "A look at the running canary, over all full hours since it started. False alarms stay as "
+    "rare as the confidence says, however often you look.",
     frozenset({"spark"}),
     watch,
     deps=("messages", "mapping_version"),

@@ -28,7 +28,7 @@ def automation(archive: Archive) -> dg.Definitions:
         f"{archive.name}_audit",
         selection=select(archive, ("weight_audit",)),
         executor_def=dg.in_process_executor,
-        description="Compare the share of each destination with its weight.",
+        description="Compare each destination's share with its weight.",
     )
     jobs = [reprocess, audit]
     nightly, weekly = f"{archive.name}_nightly", f"{archive.name}_weekly_audit"
@@ -43,7 +43,7 @@ def automation(archive: Archive) -> dg.Definitions:
             f"{archive.name}_watch",
             selection=select(archive, ("mapping_version", "messages", "canary_watch")),
             executor_def=dg.in_process_executor,
-            description="Ingest what is new, and look at the canary that runs.",
+            description="Ingest what is new, and look at the running canary.",
         )
         jobs.append(watch)
         schedules.append(watch_schedule(archive, archive.observed.watch, watch))

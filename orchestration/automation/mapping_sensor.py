@@ -57,7 +57,7 @@ def mapping_sensor(archive: Archive) -> dg.SensorDefinition:
         default_status=(
             dg.DefaultSensorStatus.RUNNING if settings.running else dg.DefaultSensorStatus.STOPPED
         ),
-        description="Records a new mapping version when the mapping file means something else.",
+        description="Records a new mapping version when the mapping file changes what it does.",
     )
 
 

@@ -46,7 +46,7 @@ def schedule_of(
         execution_fn=requests,
         description="Runs the job for the day before."
         if schedule.days == 1
-        else f"Runs the job for the last {schedule.days} days that are over.",
+        else f"Runs the job for the last {schedule.days} full days.",
         default_status=(
             dg.DefaultScheduleStatus.RUNNING
             if schedule.running
@@ -84,7 +84,7 @@ def watch_schedule(
         cron_schedule=watch.cron,
         execution_timezone="UTC",
         execution_fn=request,
-        description="Ingests up to the last full hour, and looks at the canary that runs.",
+        description="Ingests up to the last full hour, and looks at the running canary.",
         default_status=(
             dg.DefaultScheduleStatus.RUNNING if watch.running else dg.DefaultScheduleStatus.STOPPED
         ),

@@ -38,13 +38,13 @@ class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
 class Retries(Settings):
     """What happens when the step of an asset fails, and a person need not do anything first."""
 
-    max: int = Field(default=1, description="How often it is tried again.")
-    delay: float = Field(default=30.0, description="The seconds before it is tried again.")
+    max: int = Field(default=1, description="How often to retry.")
+    delay: float = Field(default=30.0, description="How many seconds to wait before a retry.")
     backoff: Literal["LINEAR", "EXPONENTIAL"] | None = Field(
         default=None, description="How the delay grows from one retry to the next."
     )
     jitter: Literal["FULL", "PLUS_MINUS"] | None = Field(
-        default=None, description="How the delay varies by chance."
+        default=None, description="How the delay varies at random."
     )
 
     @property
@@ -59,7 +59,7 @@ class Op(Settings):
     """How the op of an asset runs: the `op` of Dagster's own components, and retries."""
 
     name: OptionalText = Field(default=None, description="The name of the op.")
-    description: OptionalText = Field(default=None, description="What the UI says of the op.")
+    description: OptionalText = Field(default=None, description="The op's description in the UI.")
     tags: dict[str, Any] = Field(
         default={}, description="Tags for whatever executes the op, such as dagster-k8s/config."
     )
@@ -67,7 +67,9 @@ class Op(Settings):
         default=None,
         description="A concurrency pool, instead of the one that the archive's assets share.",
     )
-    retries: Retries | None = Field(default=None, description="Try again what a retry can repair.")
+    retries: Retries | None = Field(
+        default=None, description="Retry after failures that a retry can repair."
+    )
 
 
 @dg.scaffold_with(SubjectArchiveScaffolder)
@@ -84,12 +86,10 @@ class SubjectArchive(Archive, dg.Component):
         TranslationFnResolver(template_vars_for_translation_fn=lambda asset: {"asset": asset}),
     ] = Field(
         None,
-        description="Other keys, groups, tags, descriptions and so on for the assets; a template "
-        "can ask for `asset` (name, description, kinds) and for `spec`.",
+        description="Other keys, groups, tags, descriptions and so on for the assets. A template "
+        "can use `asset` (name, description, kinds) and `spec`.",
     )
-    op: dict[str, Op] = Field(
-        {}, description="How the op of an asset runs, by the name of the asset."
-    )
+    op: dict[str, Op] = Field({}, description="How an asset's op runs, by the asset's name.")
 
     _keys: dict[str, dg.AssetKey] = PrivateAttr(default_factory=dict)
 

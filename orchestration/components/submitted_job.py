@@ -27,14 +27,14 @@ class SubmittedJob(Settings, dg.Component):
     name: Text = Field(pattern="^[A-Za-z0-9_]+$", description="The key of the asset.")
     job: Text = Field(description=f"One of {', '.join(JOBS)}.")
     arguments: list[Text] = Field(
-        description="What follows the job on the command line: the file with its settings, options."
+        description="What follows the job on the command line: its settings file and options."
     )
     main: FilePath = Field(description="The path of deploy/spark_job.py.")
     options: list[Text] = Field(
         [], description="Options of spark-submit, such as --master and --py-files."
     )
     pool: OptionalText = Field(
-        None, description="A concurrency pool; archive_NAME waits for the runs of that archive."
+        None, description="A concurrency pool. `archive_NAME` waits for that archive's runs."
     )
 
     @field_validator("job")

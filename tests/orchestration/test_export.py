@@ -44,5 +44,5 @@ def test_each_run_makes_a_backup(tmp_path: Path) -> None:
 
 
 def test_an_export_needs_a_configuration(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="needs an `original` or a `config`"):
+    with pytest.raises(ValueError, match="needs `original` or `config`"):
         Export(to=tmp_path)

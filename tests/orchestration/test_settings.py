@@ -52,7 +52,7 @@ MISTAKES = [
     ),
     pytest.param(
         "observed: { in_force: [{ since: 2026-10-01, mapping: a }] }",
-        ":7: observed.in_force.0.since: '2026-10-01T00:00' does not say its time zone: write",
+        ":7: observed.in_force.0.since: '2026-10-01T00:00' has no time zone: write",
         id="moment-without-zone",
     ),
     pytest.param("actions: [{ name: tell }]", ":7: actions: each action needs a type", id="action"),
@@ -63,7 +63,7 @@ MISTAKES = [
     ),
     pytest.param(
         "expectations: [{ name: a }]",
-        ":7: expectations.0: give suite or expectations, one of them",
+        ":7: expectations.0: give either suite or expectations",
         id="no-suite",
     ),
     pytest.param(
