@@ -112,10 +112,11 @@ def put(file: Path, page: str) -> None:
 
 
 def commands() -> str:
-    """What `--help` says, of every command."""
+    """What `--help` says, of every command, and what a replay does with headers."""
     from click.testing import CliRunner
 
     from cli.main import COMMANDS, main
+    from jobs.jetstream.control import TABLE
 
     lines = [
         "# Commands",
@@ -127,6 +128,10 @@ def commands() -> str:
         helped = CliRunner().invoke(main, [*command, "--help"], terminal_width=98)
         lines += [f"## {' '.join(('nats-transform', *command))}", "", "```text"]
         lines += [helped.output.rstrip(), "```", ""]
+        if command == ("replay",):
+            headers = [(f"`{name}`", what, fate) for name, (what, fate) in TABLE.items()]
+            lines += ["### Headers in a replay", ""]
+            lines += table(("archived header", "what it does or says", "in a replay"), headers)
     return "\n".join(lines)
 
 

@@ -188,8 +188,8 @@ def test_the_page_names_the_headers_that_are_added(
     first, *others = [
         {name.decode() for name, _ in headers} for _, headers, _ in stored(nats, stream.name, True)
     ]
-    page = Path(__file__).parents[2].joinpath("docs/replay.md").read_text()
-    table = page.partition("## Headers")[2].partition("Other headers")[0]
+    page = Path(__file__).parents[2].joinpath("docs/move-a-stream.md").read_text()
+    table = page.partition("### Headers")[2].partition("Other headers")[0]
     named = {
         name for row in table.split("\n| ")[1:] for name in re.findall(r"`(Nats-[\w-]+)`", row)
     }

@@ -1,4 +1,4 @@
-"""The columns of the tables of a dry run, which `docs/dry-run-tables.md` explains.
+"""The columns of the tables of a dry run, which `docs/dry-run.md` explains.
 
 Subjects for which the same mappings apply with the same shares, whose results have the same forms
 and are equal in the same places go the same *way*. So `outcomes` has the subjects, and the small

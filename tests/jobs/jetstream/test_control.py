@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from jobs.jetstream.control import TABLE, outgoing
 from jobs.jetstream.wire import Unsendable
+from scripts import pages
 
 NOTHING: frozenset[str] = frozenset()
 ALL = frozenset(("rollup", "ttl"))
@@ -58,7 +57,7 @@ def test_lines_that_are_no_headers(line: bytes) -> None:
         outgoing([line], NOTHING)
 
 
-def test_the_page_has_the_table() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "replay.md").read_text()
+def test_the_reference_has_the_table() -> None:
+    page = pages.commands()
     for name, (what, fate) in TABLE.items():
         assert f"| `{name}` | {what} | {fate} |" in page
