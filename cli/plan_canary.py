@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def command(result: CanaryPlan, settings: CanarySettings) -> None:
     """Count the stream's own traffic, and say how long a canary must run in each cluster.
 
-    The plan says how many messages each mapping needs in each cluster until the verdict of the
-    whole audit is right: canaries that get their shares are then `within`, and one that is off by
-    twice the tolerance is `outside`. A canary that is off by just the tolerance is not called
-    `within`. More destinations, clusters, and hours or days need more messages.
+    The plan says how many messages each mapping needs in each cluster for the audit's verdict to
+    be right. Canaries that get their shares are then `within`, and one that is off by twice the
+    tolerance is `outside`. A canary that is off by just the tolerance isn't called `within`. More
+    destinations, clusters, and hours or days need more messages.
 
     \b
     Examples:

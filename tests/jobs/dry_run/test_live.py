@@ -217,6 +217,26 @@ def test_a_stream_larger_than_two_pages_as_it_is() -> None:
     assert sorted(s for page in pages for s in page) == sorted(f"S.{n.decode()}" for n in names)
 
 
+@pytest.mark.slow
+def test_it_finds_the_same_in_several_pages_as_in_an_archive(tmp_path: Path) -> None:
+    """More subjects than nats-server puts into one answer."""
+    given: dict[str, Any] = {"candidate": tmp_path / "candidate.conf", "stream": "S"}
+    given["candidate"].write_text('mappings { "S.*.*": "T.$1.{{left(2,3)}}" }')
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    with nats_server() as own, Client(own.url) as client:
+        client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"]})
+        Stream(own, "S").publish((b"%d.%06d" % (n % 7, n), b"", b"") for n in range(100_900))
+        server = NatsSettings(servers=own.url)
+        ingest(HERE, IngestSettings(stream="S", server=server, warehouse=warehouse))
+        archived, live = (
+            dry_run(HERE, DryRunSettings.model_validate(given | {"nats": server} | more)).found
+            for more in ({"warehouse": warehouse}, {"live": True})
+        )
+    assert live.subjects == 100_900
+    assert {finding.code for finding in live.findings} >= {"collision", "not-captured"}
+    assert (live.findings, live.flows) == (archived.findings, archived.flows)
+
+
 def test_a_user_who_may_not_read_messages(
     server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
