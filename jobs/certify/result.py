@@ -123,7 +123,7 @@ class Certificate:
         streams: what the streams hold.
         draws: the draws of weighted mappings.
         users: what users may do.
-        divergences: the ways in which the server and the prediction part.
+        divergences: how the server differs from the prediction.
         not_looked_at: what the certificate says nothing about.
     """
 

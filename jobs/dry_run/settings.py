@@ -70,7 +70,7 @@ class SimulatedStream:
 class DryRunResult:
     """The result of a dry run, with everything needed to repeat it.
 
-    As JSON, `summary` holds all of this but the lists of `found`: these stand beside `summary`, by
+    As JSON, `summary` holds all of this but the lists of `found`: these are beside `summary`, by
     their names. The counts of findings in it are of those as things are.
 
     Attributes:

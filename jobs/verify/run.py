@@ -70,7 +70,7 @@ class VerifyResult(BaseModel):
 
     Attributes:
         step: the step.
-        differences: one line for each thing that is not in the state that it has after the step.
+        differences: one line for each thing that differs from its state after the step.
         waits: one line for each consumer that still has to read messages before they are taken
             from it, and for each schedule and counter that is not settled.
         seen, unseen: the things that could be seen and those that could not, such as

@@ -127,7 +127,7 @@ class Certified(BaseModel):
         tried: how many messages were tried.
         share: their share of the archive.
         nats_server: the version of the server.
-        divergences: the ways in which the server and the prediction part.
+        divergences: how the server differs from the prediction.
     """
 
     model_config = ConfigDict(frozen=True)
