@@ -129,7 +129,7 @@ def commands() -> str:
         lines += [f"## {' '.join(('nats-transform', *command))}", "", "```text"]
         lines += [helped.output.rstrip(), "```", ""]
         if command == ("replay",):
-            headers = [(f"`{name}`", what, fate) for name, (what, fate) in TABLE.items()]
+            headers = [(f"`{name}`", what, str(fate)) for name, (what, fate) in TABLE.items()]
             lines += ["### Headers in a replay", ""]
             lines += table(("archived header", "what it does or says", "in a replay"), headers)
     return "\n".join(lines)

@@ -52,10 +52,10 @@ def mappings_text(text: str, path: str, account: str = GLOBAL) -> str:
         token = _TOKEN.match(block, at)
         if token is None:
             here = line + block.count("\n", 0, at)
-            raise Unsafe(f"line {here} is not a plain key and value")
+            raise Unsafe(f"line {here} has more than plain keys and values")
         kind = token.lastgroup or ""
         letters += {"blank": " ", "comment": "", "sign": token[0]}.get(kind, kind)
         at = token.end()
     if _TOUCHING.search(letters) or not _BLOCK.fullmatch(letters.replace(" ", "")):
-        raise Unsafe(f"the block at line {line} is not only plain keys and values")
+        raise Unsafe(f"the block at line {line} has more than plain keys and values")
     return block

@@ -234,7 +234,7 @@ def test_a_plan_from_the_streams_own_traffic(folder: Path, monkeypatch) -> None:
     assert re.search(
         r"^     2 %    98 %    10,764 +7\.2 h +7\.2 h +7\.2 h  Mon 00:00$", out, re.MULTILINE
     )
-    assert "has not seen 167 of the 168 hours" in out
+    assert "has no messages for 167 of a week's 168 hours" in out
     assert "<svg" in (folder / "canary.html").read_text()
     found = json.loads(nats_transform(*command, "--json", "--share", "2")[1])
     rules = {rule["source"]: rule for rule in found["rules"]}

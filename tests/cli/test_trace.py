@@ -151,7 +151,7 @@ def test_an_illegal_subject_is_exit_1() -> None:
         (["--mapping", "streams/orders.json"], "this is a stream configuration"),
         (["--streams", "none"], "none: "),
         (["--streams", "empty"], "empty: this folder has no *.json files"),
-        (["--streams", "shop.conf"], "shop.conf: these are mappings; a stream"),
+        (["--streams", "shop.conf"], "shop.conf: this file has mappings; give a stream"),
         (["--streams", "twice"], "twice/b.json: stream ORDERS is also in twice/a.json"),
     ],
 )

@@ -641,7 +641,7 @@ def test_a_server_that_maps_what_is_sent_again(tables: Tables, weight: int) -> N
         target = new_stream(server, subjects=["in.>"])
         archive = tables(rows)
         with pytest.raises(
-            JobError, match=r"another subject, such as of in\.\d: its account has map"
+            JobError, match=r"another subject, such as those for in\.\d, because the map"
         ):
             run(archive, target)
         assert target.info().state.messages <= 500

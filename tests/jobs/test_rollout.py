@@ -157,7 +157,7 @@ def test_a_step_out_of_order(account: Site) -> None:
 
 @pytest.mark.parametrize(
     ("step", "code", "told"),
-    [("-1", 2, "it has 0 to 10"), ("11", 2, "it has 0 to 10")],
+    [("-1", 2, "only 0 to 10"), ("11", 2, "only 0 to 10")],
     ids=["below", "above"],
 )
 def test_a_step_that_is_not_there(account: Site, step: str, code: int, told: str) -> None:

@@ -122,7 +122,9 @@ def test_a_day_that_is_none_is_told(day: str) -> None:
 
 
 def test_a_day_before_all_messages_is_told() -> None:
-    with pytest.raises(Exception, match=r":3: start_date: 0001-01-01 is before 1970, when no mes"):
+    with pytest.raises(
+        Exception, match=r":3: start_date: 0001-01-01 is before 1970, before any mes"
+    ):
         Archive.resolve_from_yaml(ARCHIVE.replace("2026-03-01", "0001-01-01"))
 
 

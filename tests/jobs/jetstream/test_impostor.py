@@ -142,7 +142,7 @@ def with_state(**more: Any) -> dict[str, Any]:
         pytest.param({"STREAM.INFO": {**INFO_OF_STREAM, "config": 1}}, "config: ", id="config"),
         pytest.param(
             {"STREAM.INFO": {**INFO_OF_STREAM, "config": {"name": "../S"}}},
-            "config.name: a name that no stream",
+            "config.name: no stream or consumer can have",
             id="name",
         ),
         pytest.param(

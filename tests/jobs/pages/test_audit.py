@@ -164,7 +164,7 @@ def test_two_destinations_have_one_plot_that_shows_what_is_off() -> None:
     west = next(plot for plot in plots if ">west<" in plot)
     assert west is plots[0]
     assert re.search(r'class="span" x="500\.0" width="500\.0"', west)  # the second day
-    assert " % by hour; its weight is 2 %, and 1 % to 3 % are within; off from 2026-03-02" in west
+    assert " % by hour; its weight is 2 %, and 1 % to 3 % is within; off from 2026-03-02" in west
     dots = re.search(r'class="off" d="([^"]*)"', west)
     assert dots
     assert len(re.findall(r"[ML]", dots[1])) > 20

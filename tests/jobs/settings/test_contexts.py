@@ -135,7 +135,7 @@ def test_options_replace_parts(folder: Path) -> None:
         pytest.param('{"user_jwt": "x"}', "user_jwt and user_seed belong together", id="half"),
         pytest.param('{"token": "env://NOT_SET"}', "no variable NOT_SET", id="variable"),
         pytest.param('{"token": "data:;base64,%"}', "must hold base64", id="no base64"),
-        pytest.param('{"user": 5}', "the field user has a wrong type", id="type"),
+        pytest.param('{"user": 5}', "the field user has the wrong type", id="type"),
         pytest.param('{"ca": "env://X"}', "ca: env:// is not supported", id="path"),
     ],
 )

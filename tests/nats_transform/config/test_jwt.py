@@ -154,7 +154,7 @@ def test_an_issuer_that_is_no_key_is_refused(issuer: str) -> None:
         (token(claims({"a": [{"subject": "b", "weight": 256}]})), "weight is 256"),
         (
             token(claims({"a": [{"subject": "b"}, {"subject": "c"}]})),
-            "to 200; at most 100; a weight of 0, or none, means 100 here",
+            "to 200; at most 100; here a weight of 0, or none, means 100",
         ),
         (token(claims({"a": [{"subject": "b", "wieght": 5}]})), "unknown field 'wieght'"),
         (token(claims({"a..b": []})), "not a valid subject"),

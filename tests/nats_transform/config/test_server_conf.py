@@ -336,7 +336,7 @@ def test_the_deepest_nesting_that_is_read(conf: Path) -> None:
 
 def test_a_file_that_is_too_large_is_refused(conf: Path) -> None:
     write(conf, "#" * (MAX_BYTES + 1))
-    with pytest.raises(InvalidConfig, match="too large: more than 8 MiB"):
+    with pytest.raises(InvalidConfig, match="too large: the limit is 8 MiB"):
         parse_server_config(conf)
 
 

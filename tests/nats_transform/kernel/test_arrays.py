@@ -234,7 +234,9 @@ def test_results_without_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         "allocate_buffer",
         lambda size, resizable=False: Full(size) if resizable else allocate(size),
     )
-    with pytest.raises(NatsTransformError, match="no memory for 1 new subjects; pass fewer rows"):
+    with pytest.raises(
+        NatsTransformError, match="not enough memory for 1 new subjects; pass fewer rows"
+    ):
         compile_mappings(GROWS).apply(texts(["x" * 2**16]))
 
 

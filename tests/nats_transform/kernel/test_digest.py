@@ -228,11 +228,11 @@ def test_broken_lists_are_refused() -> None:
 
 def test_other_types_are_refused() -> None:
     batch = pa.record_batch({"map": pa.array([[(1, 2)]], pa.map_(pa.int64(), pa.int64()))})
-    with pytest.raises(NatsTransformError, match="reads no column of type map"):
+    with pytest.raises(NatsTransformError, match="can't read a column of type map"):
         digest_batch(batch)
 
 
 def test_too_many_columns_are_refused() -> None:
     batch = pa.record_batch({str(number): pa.array([1]) for number in range(65)})
-    with pytest.raises(NatsTransformError, match="64 are the most"):
+    with pytest.raises(NatsTransformError, match="at most 64 columns, not 65"):
         digest_batch(batch)
