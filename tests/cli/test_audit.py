@@ -66,7 +66,7 @@ def test_keys_are_told_in_text(audit) -> None:
     code, out = audit("IN", "--tolerance", "10", "--key", "1")
     assert code == 0
     assert "IN: within, 2,000 messages, rehearsal by replay" in out
-    assert re.search(r"shop\.\*: 3\d of 30 values of wildcard 1 came to more than one dest", out)
+    assert re.search(r"shop\.\*: 3\d of 30 values of wildcard 1 went to more than one dest", out)
     assert "no keys" in audit("IN", "--key", "2")[1]
 
 

@@ -33,5 +33,5 @@ def test_export(tmp_path: Path) -> None:
     assert [finding["code"] for finding in document["findings"]] == ["consumer"]
     code, out, error = nats_transform(*common, *given)
     assert (code, out) == (2, "")
-    assert f"{tmp_path}/new is there already" in error
+    assert f"{tmp_path}/new exists already" in error
     assert len(error.splitlines()) == 1

@@ -182,7 +182,7 @@ def test_what_the_server_shows_overwrites_nothing(
         (("--candidate", "../above.conf"), "../above.conf is not in this folder"),
         (("--candidate", "a b.conf"), "the mapping file 'a b.conf' cannot be in a workflow"),
         (("--candidate", "${{x}}.conf"), "cannot be in a workflow"),
-        (("--candidate", "new.conf", "--stream", "a b"), "the stream 'a b' cannot stand"),
+        (("--candidate", "new.conf", "--stream", "a b"), "the stream 'a b' cannot be"),
         (("--candidate", "new.conf", "--dagster"), "an archive holds one stream: give --stream"),
     ],
 )

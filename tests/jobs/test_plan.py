@@ -258,7 +258,7 @@ def test_a_refused_plan_writes_nothing(project: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        pytest.param(ACCEPT, "finds no collision", id="accepts nothing"),
+        pytest.param(ACCEPT, "doesn't find collision", id="accepts nothing"),
         pytest.param("- {code: collision}", "reason", id="no reason"),
         pytest.param("- {code: collision, reason: ' '}", "has no reason", id="an empty reason"),
         pytest.param("- {code: a, reason: b, other: c}", "other", id="unknown field"),

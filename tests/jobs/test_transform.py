@@ -235,7 +235,7 @@ THEIRS = pa.schema(
         pytest.param(
             {"ts": pa.timestamp("us")}, (), "column ts is timestamp, it must be", id="no-time-zone"
         ),
-        pytest.param({}, (), "is partitioned by nothing, it must be", id="not-partitioned"),
+        pytest.param({}, (), "is partitioned by nothing, but it must be", id="not-partitioned"),
         pytest.param({}, ("day", "stream"), "partitioned by identity of day, ident", id="order"),
         pytest.param(
             {}, ("stream", "month"), "partitioned by identity of stream, month", id="month"

@@ -81,7 +81,7 @@ def test_a_mapping_that_was_in_force_nowhere(tmp_path: Path) -> None:
     result = observe(tmp_path, stored(published(), lambda _: True))
     assert result.verdict is Verdict.OUTSIDE
     assert result.fails("outside")
-    assert f"{MESSAGES:,} of {MESSAGES:,} messages kept the source" in headline(result)
+    assert f"{MESSAGES:,} of {MESSAGES:,} messages kept the mapping's source" in headline(result)
 
 
 def test_a_subject_that_another_mapping_makes_may_not_have_been_mapped(tmp_path: Path) -> None:

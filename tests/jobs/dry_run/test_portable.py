@@ -354,7 +354,7 @@ def test_dry_run_of_a_file(tmp_path: Path) -> None:
     told = json.loads(out)["summary"]
     assert (told["stream"], told["messages"], told["subjects"]) == ("ORDERS", 16, 6)
     for more, text in (
-        (("--census", census, "--stream", "OTHER"), "is of the stream 'ORDERS', not of 'OTHER'"),
+        (("--census", census, "--stream", "OTHER"), "is for stream 'ORDERS', not for 'OTHER'"),
         (
             ("--census", census, "--exact"),
             "needs messages, headers or days, which only an archive has",

@@ -161,9 +161,7 @@ def with_state(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_answers_that_no_server_gives(tmp_path: Path, answers: dict[str, Any], why: str) -> None:
-    with pytest.raises(
-        ArchiveError, match=rf"as no nats-server does \(.*{why}.*\): does"
-    ) as caught:
+    with pytest.raises(ArchiveError, match=rf"as no nats-server does \(.*{why}.*\): is") as caught:
         reading(Impostor(answers=answers), tmp_path)
     assert "\n" not in str(caught.value)
 

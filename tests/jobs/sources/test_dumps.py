@@ -514,7 +514,7 @@ def test_columns_that_some_line_has(
         ),
         pytest.param(['{"subject": "a", "ts": 0, "seq": 1}'] * 2, "more than once", id="repeat"),
         pytest.param(
-            ['{"subject": "a", "ts": 0, "seq": 0}'], "has sequence 0; the lowest", id="seq-0"
+            ['{"subject": "a", "ts": 0, "seq": 0}'], "has sequence 0, but streams", id="seq-0"
         ),
         pytest.param([], "has no messages", id="empty"),
         pytest.param(

@@ -119,7 +119,7 @@ def check(account: Account) -> None:
             {"v1.$1": 25_000, "v2.$1": 25_000, "shop.*": 50_000},
             None,
             Verdict.OUTSIDE,
-            "50,000 of 100,000 messages kept the source of the mapping",
+            "50,000 of 100,000 messages kept the mapping's source",
         ),
         (HALVES, {"shop.*": 50_000}, None, Verdict.OUTSIDE, "50,000 of 50,000 messages kept"),
         (HALVES, {"v1.$1": 50_000, "v2.$1": 50_000, "shop.*": 100}, None, Verdict.WITHIN, ""),

@@ -78,7 +78,7 @@ REFUSED = [
     ("unknown function", 'mappings { foo.*: "{{nope(1)}}" }', 1, 12, "unknown mapping function"),
     ("of another account", "accounts { B { mappings { a..b: c }\n}\n A {} }", 1, 27, "not a valid"),
     ("reserved account", "accounts { $G {} }", 1, 12, "reserved"),
-    ("reserved account in a list", "accounts: [$G]", 1, 12, "the variable 'G'"),
+    ("reserved account in a list", "accounts: [$G]", 1, 12, "variable 'G'"),
     ("account twice in a list", "accounts: [A, B, A]", 1, 18, "listed twice"),
     ("account no string", "accounts: [5 ]", 1, 12, "expected the name of an account"),
     ("account no section", "accounts { A: 5 }", 1, 15, "expected a section in braces"),
@@ -121,7 +121,7 @@ def test_the_names_of_the_accounts(tmp_path: Path) -> None:
 def test_an_unknown_account_lists_those_there_are(tmp_path: Path) -> None:
     path = tmp_path / "server.conf"
     path.write_text("accounts { B {}, A {} }")
-    with pytest.raises(InvalidConfig, match=r"no account 'C'; there are '\$G', 'B', 'A'"):
+    with pytest.raises(InvalidConfig, match=r"no account 'C'; the file has '\$G', 'B', 'A'"):
         load(path, "C")
 
 
@@ -146,7 +146,7 @@ def test_an_account_without_mappings_beside_others_that_have_some(
     path.write_text(TWO_WITH_MAPPINGS)
     with pytest.raises(UnknownAccount) as refused:
         load(path, account)
-    told = f"the account {account!r} has no mappings, but these accounts do: 'A', 'B';"
+    told = f"account {account!r} has no mappings, but these accounts do: 'A', 'B';"
     assert told in str(refused.value)
     assert "--account" in str(refused.value)
     assert len(load_mappings(path, "A").mappings) == 1

@@ -93,7 +93,7 @@ def test_an_account_without_mappings() -> None:
 def test_another_account_is_not_in_it(tmp_path: Path) -> None:
     path = tmp_path / "account.jwt"
     path.write_text(token(claims()))
-    with pytest.raises(InvalidConfig, match="no account 'B'; there are 'ORDERS', 'A"):
+    with pytest.raises(InvalidConfig, match="no account 'B'; the file has 'ORDERS', 'A"):
         load(path, "B")
 
 

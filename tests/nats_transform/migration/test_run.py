@@ -1229,7 +1229,7 @@ def test_users_of_another_account_are_not_overlooked(tmp_path: Path) -> None:
     tree = parse_server_config(path)
     assert [user.name for user in users_of(tree, "ACME")] == ["d"]
     for account in ("$G", "B"):
-        with pytest.raises(InvalidConfig, match=r"but users of 'ACME' have.*--permissions-account"):
+        with pytest.raises(InvalidConfig, match=r"but users of 'ACME' do.*--permissions-account"):
             users_of(tree, account)
     path.write_text("accounts { B {} }")
     assert users_of(parse_server_config(path)) == []
