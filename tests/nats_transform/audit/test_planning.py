@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nats_transform import AccountMappings, Destination, Mapping, statistics
-from nats_transform.audit import Criteria
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.audit import Criteria, statistics
 from nats_transform.audit.planning import (
     WEEK,
     Audit,

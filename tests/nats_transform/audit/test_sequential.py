@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nats_transform import AccountMappings, Destination, Mapping, statistics
+from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import (
     Criteria,
     End,
@@ -18,6 +18,7 @@ from nats_transform.audit import (
     Verdict,
     assess,
     sequential,
+    statistics,
 )
 from nats_transform.audit.statistics import Counts, Floats
 
