@@ -818,8 +818,8 @@ def not_utf8(folder: Path) -> dict[str, Any]:
             r"/secret.parquet cannot be read: it is encrypted",
             id="encrypted-column",
         ),
-        pytest.param(text, r"/text.parquet cannot be read: it is no Parquet", id="text"),
-        pytest.param(empty, r"/empty.parquet cannot be read: it is no Parquet", id="empty"),
+        pytest.param(text, r"/text.parquet cannot be read: it is not a Parquet file", id="text"),
+        pytest.param(empty, r"/empty.parquet cannot be read: it is not a Parquet file", id="empty"),
         pytest.param(
             not_utf8, r'/latin.jsonl: message 2: byte 14 .* not UTF-8; .*"\\udce9"', id="utf-8"
         ),
