@@ -149,7 +149,7 @@ def test_the_page_says_what_was_found() -> None:
     where = "The table simulated_streams has every message, in snapshot"
     assert f"123,456 7 8 0 {where} {2**61}" in text
     errors, warnings, _ = run.counts.values()
-    assert f"{errors} errors: this won't work {warnings} warnings: probably unintended" in text
+    assert f"{errors} errors: this will not work {warnings} warnings: probably unintended" in text
     assert (
         "9.59 % of the messages would not be stored; 0.205 % of the messages would be lost; "
         "1 consumer would get nothing; 116 subjects would become 107"
