@@ -10,22 +10,20 @@ Workers of Spark import this module, so it does without Great Expectations.
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from expectations.expectation import Row
-from expectations.mappings import as_mappings
-from expectations.measures.messages import measure_messages
-from expectations.measures.rows import Measures
-from expectations.measures.transformed import MeasureTransformed
+from expectations.expectation import Report, Suite
+from nats_transform import AccountMappings
+from nats_transform.config import from_canonical
+from nats_transform.digest import Digest
 from nats_transform.kernel.messages import MESSAGES, TRANSFORMED
-from nats_transform.mappings.subject import encode
 
 FILE = "file_path"
 """The column that tells a manifest from rows."""
@@ -38,42 +36,35 @@ ReadFiles = Callable[[str, Sequence[str]], Iterator[pa.RecordBatch]]
 Measure = Callable[[Iterable[pa.RecordBatch]], Any]
 
 
-def measures_of(
-    frame: Any,
-    table: str,
-    read: ReadFiles,
-    *,
-    mappings: Sequence[dict[str, Any]] = (),
-    seed: int = 0,
-    mapping_version: str | None = None,
-) -> Any:
+def wrote(mappings: Mapping[str, Any]) -> tuple[AccountMappings, int]:
+    """The mappings and the seed of a canonical form, parsed once for all expectations."""
+    return _parsed(json.dumps(mappings))
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> tuple[AccountMappings, int]:
+    config, seed = from_canonical(text)
+    assert isinstance(config, AccountMappings)  # noqa: S101 - `read_mappings` made it
+    return config, seed
+
+
+def measures_of(frame: Any, suite: Suite, read: ReadFiles) -> Any:
     """The measures of a batch.
 
     Args:
         frame: a manifest or rows, in pandas or Spark.
-        table: `messages` or `transformed_messages`: what the rows are.
+        suite: what they are for.
         read: reads the files of a manifest. It can be pickled.
-        mappings: those that wrote the rows, as `expectations.mappings.as_plain` gives them.
-        seed: the seed of the draws.
-        mapping_version: the version that rows should name; None looks at no version.
 
     Raises:
         ValueError: the batch lacks a column.
     """
+    table, measure = suite.name, suite.measure
     columns = [FILE] if FILE in frame.columns else [*COLUMNS[table]]
     if lacking := [name for name in columns if name not in frame.columns]:
         raise ValueError(
             f"a batch for an expectation about {table} needs the column {FILE}, or all columns of "
             f"{table}; it lacks {', '.join(lacking)}"
-        )
-    measure: Measure = measure_messages
-    if table == "transformed_messages":
-        measure = MeasureTransformed.of(
-            as_mappings(mappings),
-            messages=_count(frame),
-            seed=seed,
-            version=mapping_version,
-            archived=tuple(MESSAGES),
         )
     if isinstance(frame, pd.DataFrame):
         return measure(_batches(frame, table, read))
@@ -83,38 +74,50 @@ def measures_of(
     return sum((pickle.loads(part[0]) for part in parts), start=measure(()))  # noqa: S301
 
 
-def aggregates(measures: Measures, files: Sequence[Row] = ()) -> pd.DataFrame:
+def aggregates(report: Report) -> pd.DataFrame:
     """The frame of aggregates, for expectations that Great Expectations has itself.
 
-    One row for each stream and day: `rows`, and for each rule about single rows how many break it.
-    With files it is their manifest, and each file repeats what its day has.
+    One row for each stream and day: its `rows` and their `digest`, and for each expectation with a
+    column how much is wrong. With files it is their manifest, and each repeats what its day has.
     """
-    names = ["stream", "day", "rows", *measures.rules]
-    counts = pd.DataFrame(measures.counts(), columns=names)
-    manifest = pd.DataFrame([*files], columns=["stream", "day", FILE, "record_count"])
+    days = report.measures.days or {(None, None): Digest()}
+    counts = pd.DataFrame(
+        {"stream": day[0], "day": day[1], "rows": bag.rows, "digest": str(bag)}
+        | {
+            result.column: int(not result.success)
+            if result.broken is None
+            else result.broken.get(day, 0)
+            for result in report.results
+            if result.column is not None
+        }
+        for day, bag in days.items()
+    )
+    manifest = pd.DataFrame([*report.files], columns=["stream", "day", FILE, "record_count"])
     return manifest.merge(counts, "outer", ["stream", "day"]) if len(manifest) else counts
 
 
-def _count(frame: Any) -> int:
-    is_pandas, is_manifest = isinstance(frame, pd.DataFrame), FILE in frame.columns
-    if not is_manifest:
+def count_of(frame: Any) -> int:
+    """How many rows a batch has, or the files of its manifest."""
+    is_pandas = isinstance(frame, pd.DataFrame)
+    if FILE not in frame.columns:
         return len(frame) if is_pandas else int(frame.count())
-    if is_pandas:
-        return int(frame["record_count"].sum())
-    return int(frame.groupBy().sum("record_count").collect()[0][0] or 0)
+    counts = frame["record_count"] if is_pandas else frame.agg({"record_count": "sum"}).first()
+    return int(sum(count or 0 for count in counts))
 
 
 def _pickled(
     measure: Measure, table: str, read: ReadFiles, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The measures of a part of a Spark DataFrame: something for `mapInArrow`."""
+    schema = pa.schema(COLUMNS[table])
 
     def rows() -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if FILE in batch.schema.names:
                 yield from read(table, batch.column(FILE).to_pylist())
             else:
-                yield _typed(dict(zip(batch.schema.names, batch.columns, strict=True)), table)
+                columns = (batch.column(field.name).cast(field.type) for field in schema)
+                yield pa.RecordBatch.from_arrays([*columns], schema=schema)
 
     yield pa.record_batch({"measures": pa.array([pickle.dumps(measure(rows()))], pa.binary())})
 
@@ -123,33 +126,6 @@ def _batches(frame: pd.DataFrame, table: str, read: ReadFiles) -> Iterator[pa.Re
     if FILE in frame.columns:
         yield from read(table, frame[FILE].dropna().tolist())
     else:
-        kinds = COLUMNS[table]
-        yield _typed({name: _column(frame[name], kind) for name, kind in kinds.items()}, table)
-
-
-def _typed(columns: Mapping[str, pa.Array], table: str) -> pa.RecordBatch:
-    """The rows with the columns of their table, in its order."""
-    schema = pa.schema(COLUMNS[table])
-    arrays = [
-        column if column.type == field.type else column.cast(field.type, safe=False)
-        for field in schema
-        for column in [columns[field.name]]
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _column(values: pd.Series[Any], kind: pa.DataType) -> pa.Array:
-    """A column of pandas for Arrow; text may be any bytes."""
-    if pa.types.is_string(kind):
-        return pa.array([encode(v) if isinstance(v, str) else None for v in values], pa.binary())
-    if pa.types.is_list(kind):
-        pairs = pa.list_(pa.struct([(field.name, pa.binary()) for field in kind.value_type]))
-        return pa.array([_pairs(value) for value in values], pairs)
-    return pa.array(values, kind, from_pandas=True, safe=False)
-
-
-def _pairs(headers: Any) -> list[tuple[bytes, ...]] | None:
-    if not isinstance(headers, list | tuple | np.ndarray):
-        return None
-    pairs = (pair.values() if isinstance(pair, Mapping) else pair for pair in headers)
-    return [tuple(encode(text) for text in pair) for pair in pairs]
+        # A whole number beside none is a float in pandas.
+        rows = pa.Table.from_pandas(frame, pa.schema(COLUMNS[table]), False, safe=False)
+        yield from rows.to_batches()

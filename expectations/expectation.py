@@ -1,18 +1,18 @@
 """What we expect of a table: a sentence, why it matters, and a judgement on the table's measures.
 
-Nothing here needs Great Expectations; `expectations.great` wraps these classes for it.
+Nothing here needs Great Expectations; `expectations.great` says it in its words.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from string import Template
-from typing import Any, ClassVar
+from typing import Any
 
-from expectations.measures.rows import EXAMPLES, Measures
+import pyarrow as pa
+
+from expectations.measures.rows import EXAMPLES, StreamDay
 from nats_transform import AccountMappings, NatsTransformError
 from nats_transform.untrusted import visible
 
@@ -39,7 +39,8 @@ class Judgement:
         observed: what was seen, in a sentence.
         examples: rows that break the expectation, as plain values.
         evidence: rows that are shown whether the expectation holds or not.
-        details: the numbers that the judgement is based on, as plain values.
+        details: the numbers that others show in their own way, as plain values.
+        broken: how much is wrong on each day, where only some days are; else all days are wrong.
     """
 
     success: bool
@@ -47,43 +48,33 @@ class Judgement:
     examples: Sequence[Row] = ()
     evidence: Sequence[Row] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    broken: Mapping[StreamDay, int] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expectation(ABC):
-    """An expectation about the measures of a table; the fields of a subclass are its arguments.
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """An expectation about the measures of a table.
 
     Attributes:
-        severity: what follows if it does not hold.
-        statement: what it expects: a sentence in which the names of `shown` stand after a `$`.
+        name: its name, in the style of Great Expectations.
+        topic: what it is about.
+        statement: what it expects, in a sentence.
         reason: what goes wrong if it does not hold.
-        shown: the arguments that the statement names.
+        judge: judges the measures of the table.
+        severity: what follows if it does not hold.
+        column: the column of the frame of aggregates that is then not 0. Without one, Great
+            Expectations has a class of ours for it.
+        arguments: the arguments of this class, besides the mappings.
     """
 
+    name: str
+    topic: str
+    statement: str
+    reason: str
+    judge: Callable[[Any], Judgement]
     severity: Severity = Severity.BLOCKS
-
-    statement: ClassVar[str]
-    reason: ClassVar[str]
-    shown: ClassVar[tuple[str, ...]] = ()
-
-    @abstractmethod
-    def judge(self, measures: Any) -> Judgement:
-        """The judgement on the measures of the table."""
-
-    @classmethod
-    def topic(cls) -> str:
-        """What it is about: the name of the module that defines it."""
-        return cls.__module__.rpartition(".")[2]
-
-    @classmethod
-    def shown_words(cls, arguments: Mapping[str, Any]) -> dict[str, str]:
-        """The arguments that the statement names, as people read them."""
-        defaults = {field.name: field.default for field in fields(cls)}
-        return {name: words(arguments.get(name, defaults[name])) for name in cls.shown}
-
-    def __str__(self) -> str:
-        """The statement with its arguments filled in."""
-        return Template(self.statement).substitute(self.shown_words(vars(self)))
+    column: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +83,13 @@ class Suite:
 
     Attributes:
         name: the name of the table.
+        measure: measures rows for all of them in one pass. It can be sent to a task.
         expectations: in the order in which they are shown.
         mappings, seed: what wrote the rows; None for rows that no mapping wrote.
     """
 
     name: str
+    measure: Callable[[Iterable[pa.RecordBatch]], Any]
     expectations: tuple[Expectation, ...]
     mappings: AccountMappings | None = None
     seed: int = 0
@@ -107,26 +100,29 @@ class ExpectationResult:
     """The result of one expectation.
 
     Attributes:
-        name: the name of its class.
-        topic: what it checks: the name of the module that defines it.
+        name, topic, reason, column: those of the expectation.
         expects: what it expects, in a sentence.
-        success: whether it holds.
-        blocks: whether the table must not be published if it does not hold.
+        success, observed, examples, evidence, details, broken: those of the judgement.
         severity: critical or warning.
-        observed: what was seen, in a sentence.
-        examples: some of the rows that break it, as plain values.
-        details: the numbers that the judgement is based on, as plain values.
     """
 
     name: str
     topic: str
     expects: str
     success: bool
-    blocks: bool
     severity: str
     observed: str
-    examples: tuple[Row, ...] = ()
+    reason: str = ""
+    examples: Sequence[Row] = ()
+    evidence: Sequence[Row] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    column: str | None = None
+    broken: Mapping[StreamDay, int] | None = None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the table must not be published if it does not hold."""
+        return self.severity == Severity.BLOCKS
 
 
 @dataclass(frozen=True)
@@ -184,36 +180,25 @@ def report_on(measures: Any, suite: Suite, files: Iterable[Row] = ()) -> Report:
 
 
 def _result(expectation: Expectation, measures: Any) -> ExpectationResult:
-    name = type(expectation).__name__
     try:
         judgement = expectation.judge(measures)
     except Exception as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ChecksBroken(f"{name} could not be checked: {visible(why)}") from error
+        raise ChecksBroken(f"{expectation.name} could not be checked: {visible(why)}") from error
     return ExpectationResult(
-        name=name,
-        topic=expectation.topic(),
-        expects=str(expectation),
+        name=expectation.name,
+        topic=expectation.topic,
+        expects=visible(expectation.statement),
         success=judgement.success,
-        blocks=expectation.severity is Severity.BLOCKS,
         severity=expectation.severity.value,
         observed=visible(judgement.observed),
-        examples=tuple(plain(judgement.examples[:EXAMPLES])),
+        reason=expectation.reason,
+        examples=plain(judgement.examples[:EXAMPLES]),
+        evidence=plain(judgement.evidence),
         details=plain(judgement.details),
+        column=expectation.column,
+        broken=judgement.broken,
     )
-
-
-def words(value: Any) -> str:
-    """A value as people read it."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4f}".rstrip("0").rstrip(".")
-    return visible(str(plain(value)))
 
 
 def plain(value: Any) -> Any:
@@ -227,35 +212,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
         return [plain(item) for item in value]
     return str(value)
-
-
-def count(number: int, noun: str) -> str:
-    """`1 message`, `2,000 messages`."""
-    return f"{number:,} {noun if number == 1 else noun + 's'}"
-
-
-@dataclass(frozen=True)
-class NoRowMayBreak(Expectation):
-    """A rule about single rows: a column of the frame of aggregates is 0 on every day.
-
-    Great Expectations has such an expectation, so that there this is `ExpectColumnValuesToBeInSet`.
-
-    Attributes:
-        rule: the column, see `expectations.measures.rows.Measures`.
-        broken, fine: what is observed, of rows that break it and if none does.
-    """
-
-    rule: ClassVar[str]
-    broken: ClassVar[str]
-    fine: ClassVar[str]
-
-    def judge(self, measures: Measures) -> Judgement:
-        days = [day for day in measures.counts() if day[self.rule]]
-        if not days:
-            return Judgement(True, self.fine)
-        rows = sum(day[self.rule] for day in days)
-        examples = measures.flag(self.rule).examples or [
-            {"stream": day["stream"], "day": day["day"], "messages": day[self.rule]} for day in days
-        ]
-        observed = f"{count(rows, 'message')} {self.broken}"
-        return Judgement(False, observed, examples, details={"rows": rows})

@@ -1,22 +1,19 @@
-"""Our expectations as Great Expectations knows them, for any suite over batches of three kinds.
+"""Our expectations in the words of Great Expectations, for batches of the kinds of `batches`.
 
-- a manifest of data files: a pandas or Spark DataFrame with a row for each Parquet file and its
-  path in `file_path`, as Iceberg's metadata table `files` has it;
-- rows of a table in a Spark DataFrame; or
-- in a pandas DataFrame.
-
-`expectations.batches` measures all of them. That is the metric of every expectation, so that a
-suite reads the rows once.
+What a column of the frame of aggregates can say is one of its own expectations. Those that need the
+mappings are classes of ours; the measures of a batch are their metric, so that a suite reads the
+rows once.
 """
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, fields
 from html import escape
+from inspect import Parameter, signature
 from typing import Any, ClassVar
 
 with warnings.catch_warnings():
@@ -29,7 +26,6 @@ from great_expectations.core import ExpectationValidationResult
 from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
-from great_expectations.execution_engine.execution_engine import ExecutionEngine
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.core.expect_column_values_to_be_in_set import (
@@ -53,18 +49,21 @@ from great_expectations.render.renderer_configuration import (
     RendererValueType,
 )
 
-from expectations import completeness, conservation, determinism, partitions, weights
-from expectations.batches import ReadFiles, measures_of
-from expectations.expectation import Expectation, NoRowMayBreak, Row, Severity, Suite, plain, words
-from expectations.mappings import as_mappings, as_plain
-from expectations.measures.rows import EXAMPLES, Measures
+from expectations.batches import ReadFiles, count_of, measures_of, wrote
+from expectations.determinism import every_outcome, scalar_replay
+from expectations.expectation import Expectation, Row, Suite, plain
+from expectations.measures.rows import EXAMPLES
+from expectations.partitions import keys_stay, numbers_in_range, partitions_balanced
+from expectations.suites import transformed_messages_suite
+from expectations.weights import weights_hold
+from nats_transform.config import canonical
 from nats_transform.untrusted import visible
 
-_measured: ContextVar[Measures | None] = ContextVar("measured", default=None)
+_measured: ContextVar[Any] = ContextVar("measured", default=None)
 
 
 @contextmanager
-def measured(measures: Measures) -> Iterator[None]:
+def measured(measures: Any) -> Iterator[None]:
     """Meanwhile, these are the measures of every batch: the gate has read the files of it."""
     token = _measured.set(measures)
     try:
@@ -74,18 +73,16 @@ def measured(measures: Measures) -> Iterator[None]:
 
 
 class MeasuresMetric(TableMetricProvider):
-    """The measures of a batch.
+    """The measures of a batch of `transformed_messages`.
 
     Attributes:
-        table: what the rows are.
         read_files: gives the rows of files; `nats_transform.great_expectations` sets it.
     """
 
-    table: ClassVar[str]
     read_files: ClassVar[ReadFiles]
-    metric_name: ClassVar[str]
 
-    value_keys = ("mappings", "seed")
+    metric_name = "nats.transformed_messages"
+    value_keys = ("mappings",)
 
     @metric_value(engine=PandasExecutionEngine)
     def _pandas(cls, execution_engine: PandasExecutionEngine, **kwargs: Any) -> object:  # noqa: N805 - GX makes it a class method
@@ -106,48 +103,38 @@ class MeasuresMetric(TableMetricProvider):
         if (known := _measured.get()) is not None:
             return known
         frame, _, _ = engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
-        given = {key: value for key, value in metric_value_kwargs.items() if value is not None}
-        return measures_of(frame, cls.table, cls.read_files, **given)
-
-
-class MessagesMetric(MeasuresMetric):
-    """The measures of rows of `messages`."""
-
-    metric_name = "nats.messages"
-    table = "messages"
-
-
-class TransformedMetric(MeasuresMetric):
-    """The measures of rows of `transformed_messages`."""
-
-    metric_name = "nats.transformed_messages"
-    table = "transformed_messages"
+        mappings, seed = wrote(metric_value_kwargs["mappings"])
+        messages = count_of(frame)
+        suite = transformed_messages_suite(mappings, archive=None, messages=messages, seed=seed)
+        return measures_of(frame, suite, cls.read_files)
 
 
 class GreatExpectation(BatchExpectation):
     """An expectation of ours as Great Expectations knows it; `_great` makes the subclasses.
 
     Attributes:
-        ours: the class of ours, which judges and has the words.
+        make: makes it of some of its arguments, the mappings and the seed.
     """
 
-    ours: ClassVar[type[Expectation]]
+    make: ClassVar[Callable[..., Expectation]]
+    metric_dependencies = (MeasuresMetric.metric_name,)
 
-    def _validate(
-        self,
-        metrics: dict[str, Any],
-        runtime_configuration: dict[str, Any] | None = None,
-        execution_engine: ExecutionEngine[Any] | None = None,
-    ) -> dict[str, Any]:
-        arguments = {field.name: getattr(self, field.name) for field in fields(self.ours)}
-        if "mappings" in arguments:
-            arguments["mappings"] = as_mappings(arguments["mappings"])
-        judgement = self.ours(**arguments).judge(metrics[self.metric_dependencies[0]])
+    @classmethod
+    def ours(cls, arguments: Mapping[str, Any]) -> Expectation:
+        """The expectation with the arguments that a suite has."""
+        mappings, seed = wrote(arguments["mappings"])
+        known = {**arguments, "mappings": mappings, "seed": seed}
+        names = signature(cls.make).parameters.keys() & known
+        return cls.make(**{name: known[name] for name in names})
+
+    def _validate(self, metrics: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        arguments = {name: getattr(self, name) for name in self.success_keys}
+        judgement = self.ours(arguments).judge(metrics[MeasuresMetric.metric_name])
         result = {
             "observed_value": visible(judgement.observed),
-            "details": plain(judgement.details),
             "examples": plain(judgement.examples[:EXAMPLES]),
             "evidence": plain(judgement.evidence),
+            "details": plain(judgement.details),
         }
         return {"success": judgement.success, "result": result}
 
@@ -155,130 +142,108 @@ class GreatExpectation(BatchExpectation):
     def _prescriptive_template(
         cls, renderer_configuration: RendererConfiguration[Any]
     ) -> RendererConfiguration[Any]:
-        """What tools that read the JSON of results show (GX's atomic renderers)."""
-        renderer_configuration.template_str = cls.ours.statement
-        for name, text in cls.ours.shown_words(renderer_configuration.kwargs).items():
-            renderer_configuration.add_param(name, RendererValueType.STRING, text)
+        statement = visible(cls.ours(renderer_configuration.kwargs).statement)
+        renderer_configuration.template_str = "$statement"
+        renderer_configuration.add_param("statement", RendererValueType.STRING, statement)
         return renderer_configuration
+
+    # Data Docs takes texts, and the cells of tables, for HTML.
 
     @classmethod
     @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
-    def _prescriptive_renderer(
-        cls,
-        configuration: ExpectationConfiguration | None = None,
-        result: ExpectationValidationResult | None = None,
-        runtime_configuration: dict[str, Any] | None = None,
-    ) -> list[RenderedStringTemplateContent]:
-        """What Data Docs shows: the statement, and under it the reason."""
-        if configuration is None and result is not None:
-            configuration = result.expectation_config
-        arguments = configuration.kwargs if configuration else {}
-        is_warning = configuration is not None and configuration.severity.value == Severity.WARNS
-        return sentences(cls.ours, arguments, is_warning=is_warning)
+    def _prescriptive_renderer(cls, *_: Any, **given: Any) -> list[RenderedStringTemplateContent]:
+        configuration = given.get("configuration") or given["result"].expectation_config
+        ours = cls.ours(configuration.kwargs)
+        return [
+            RenderedStringTemplateContent(
+                content_block_type="string_template",
+                string_template={"template": "$text", "params": {"text": escape(visible(text))}},
+            )
+            for text in (ours.statement, ours.reason)
+        ]
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
     def _diagnostic_unexpected_table_renderer(
-        cls,
-        configuration: ExpectationConfiguration | None = None,
-        result: ExpectationValidationResult | None = None,
-        runtime_configuration: dict[str, Any] | None = None,
+        cls, *_: Any, **given: Any
     ) -> list[RenderedTableContent | CollapseContent] | None:
-        """The examples of what is wrong, and the evidence, as tables in Data Docs."""
-        found = result.result if result is not None else {}
-        return [*tables(found.get(part) or () for part in ("examples", "evidence"))] or None
+        found = given["result"].result
+        parts = (found.get(name) or () for name in ("examples", "evidence"))
+        return [
+            RenderedTableContent(
+                content_block_type="table",
+                header_row=[escape(name) for name in names],
+                table=[[escape(cell) for cell in row] for row in cells],
+                styling={"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}},
+            )
+            for names, cells in map(table, parts)
+            if cells
+        ] or None
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
-    def _diagnostic_observed_value_renderer(
-        cls,
-        configuration: ExpectationConfiguration | None = None,
-        result: ExpectationValidationResult | None = None,
-        runtime_configuration: dict[str, Any] | None = None,
-    ) -> str:
-        # Data Docs takes this text, and the cells of tables, for HTML.
-        return escape(str(result.result.get("observed_value", ""))) if result is not None else ""
+    def _diagnostic_observed_value_renderer(cls, *_: Any, **given: Any) -> str:
+        return escape(str(given["result"].result.get("observed_value", "")))
 
 
-def sentences(
-    ours: type[Expectation], arguments: Mapping[str, Any], *, is_warning: bool
-) -> list[RenderedStringTemplateContent]:
-    """The statement of an expectation and, smaller, its reason, for Data Docs."""
-    reason = f"{ours.reason} (A warning: it does not block.)" if is_warning else ours.reason
-    return [
-        RenderedStringTemplateContent(
-            content_block_type="string_template",
-            string_template={
-                "template": ours.statement,
-                "params": {n: escape(w) for n, w in ours.shown_words(arguments).items()},
-                "styling": {"default": {"classes": ["badge", "badge-secondary"]}},
-            },
-        ),
-        RenderedStringTemplateContent(
-            content_block_type="string_template",
-            string_template={
-                "template": reason,
-                "params": {},
-                "tag": "small",
-                "styling": {"classes": ["text-muted"]},
-            },
-            styling={"classes": ["mb-1"]},
-        ),
-    ]
+def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Rows as people read them: the names of columns that say something, and the cells."""
+    names = list(dict.fromkeys(name for row in rows for name in row if row[name] is not None))
+    return names, [[_words(row.get(name)) for name in names] for row in rows]
 
 
-def _great(ours: type[Expectation], metric: type[MeasuresMetric]) -> Any:
-    """The class of Great Expectations for one of ours, with the same name and arguments.
-
-    One about transformed messages has the mappings and the seed besides, which the metric needs.
-    """
-    is_mapped = metric is TransformedMetric
-    given: dict[str, Any] = {"mappings": (Any, []), "seed": (Any, 0)} if is_mapped else {}
-    for field in fields(ours):
-        if field.name != "severity":
-            given[field.name] = (Any, ...) if field.default is MISSING else (Any, field.default)
-    made = create_model(ours.__name__, __base__=GreatExpectation, **given)
-    made.ours = ours
-    made.metric_dependencies = (metric.metric_name,)
-    made.success_keys = tuple(given)
-    return made
+def _words(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4f}".rstrip("0").rstrip(".")
+    return visible(str(plain(value)))
 
 
-ExpectArchiveToBeAsIngested = _great(conservation.ExpectArchiveToBeAsIngested, MessagesMetric)
-ExpectNoUnexplainedGap = _great(completeness.ExpectNoUnexplainedGap, MessagesMetric)
-ExpectMessagesToBeConserved = _great(conservation.ExpectMessagesToBeConserved, TransformedMetric)
-ExpectArchiveToBeUntouched = _great(conservation.ExpectArchiveToBeUntouched, TransformedMetric)
-ExpectTheSameDigest = _great(determinism.ExpectTheSameDigest, TransformedMetric)
-ExpectEveryOutcomeToAgree = _great(determinism.ExpectEveryOutcomeToAgree, TransformedMetric)
-ExpectScalarReplayToAgree = _great(determinism.ExpectScalarReplayToAgree, TransformedMetric)
-ExpectWeightsToHold = _great(weights.ExpectWeightsToHold, TransformedMetric)
-ExpectPartitionNumbersInRange = _great(partitions.ExpectPartitionNumbersInRange, TransformedMetric)
-ExpectKeysToKeepTheirPartition = _great(
-    partitions.ExpectKeysToKeepTheirPartition, TransformedMetric
-)
-ExpectPartitionsToBeBalanced = _great(partitions.ExpectPartitionsToBeBalanced, TransformedMetric)
+_OWN: dict[str, Any] = {}
+
+
+def _great(name: str, make: Callable[..., Expectation]) -> Any:
+    """The class of Great Expectations for an expectation that needs the mappings."""
+    fields: dict[str, Any] = {"mappings": (Any, ...)}
+    for parameter in signature(make).parameters.values():
+        if parameter.name not in ("mappings", "seed"):
+            is_needed = parameter.default is Parameter.empty
+            fields[parameter.name] = (Any, ... if is_needed else parameter.default)
+    _OWN[name] = great = create_model(name, __base__=GreatExpectation, **fields)
+    great.make = staticmethod(make)
+    great.success_keys = tuple(fields)
+    return great
+
+
+ExpectEveryOutcomeToAgree = _great("ExpectEveryOutcomeToAgree", every_outcome)
+ExpectScalarReplayToAgree = _great("ExpectScalarReplayToAgree", scalar_replay)
+ExpectWeightsToHold = _great("ExpectWeightsToHold", weights_hold)
+ExpectPartitionNumbersInRange = _great("ExpectPartitionNumbersInRange", numbers_in_range)
+ExpectKeysToKeepTheirPartition = _great("ExpectKeysToKeepTheirPartition", keys_stay)
+ExpectPartitionsToBeBalanced = _great("ExpectPartitionsToBeBalanced", partitions_balanced)
 
 
 def great_suite(suite: Suite) -> gx.ExpectationSuite:
-    """A suite of ours for Great Expectations."""
-    shared: dict[str, Any] = {}
+    """A suite of ours for Great Expectations: for a batch, and for the frame of its aggregates."""
+    mappings: dict[str, Any] = {}
     if suite.mappings is not None:
-        shared = {"mappings": as_plain(suite.mappings.mappings), "seed": suite.seed}
-    return gx.ExpectationSuite(
-        name=suite.name, expectations=[_of(one, shared) for one in suite.expectations]
-    )
-
-
-def _of(ours: Expectation, shared: dict[str, Any]) -> Any:
-    if not isinstance(ours, NoRowMayBreak):
-        return globals()[type(ours).__name__](**vars(ours) | shared)
-    return ExpectColumnValuesToBeInSet(
-        column=ours.rule,
-        value_set=[0],
-        severity=FailureSeverity(ours.severity.value),
-        description=escape(str(ours)),
-        meta={"name": type(ours).__name__},
-    )
+        mappings["mappings"] = json.loads(canonical(suite.mappings, suite.seed))
+    expectations: list[Any] = [
+        _OWN[ours.name](**mappings, **ours.arguments, severity=FailureSeverity(ours.severity.value))
+        if ours.name in _OWN
+        else ExpectColumnValuesToBeInSet(
+            column=ours.column or "",
+            value_set=[0],
+            severity=FailureSeverity(ours.severity.value),
+            description=escape(visible(ours.statement)),
+            meta={"name": ours.name},
+        )
+        for ours in suite.expectations
+    ]
+    return gx.ExpectationSuite(name=suite.name, expectations=expectations)
 
 
 def new_context(**config: Any) -> EphemeralDataContext:
@@ -314,20 +279,3 @@ def fault_of(result: ExpectationValidationResult) -> str | None:
     parts = [found, *(part for part in found.values() if isinstance(part, dict))]
     texts = [str(part["exception_message"]) for part in parts if part.get("exception_message")]
     return visible(texts[0].strip().partition("\n")[0]) if texts else None
-
-
-def tables(parts: Iterable[Sequence[Row]]) -> list[RenderedTableContent]:
-    """Rows for Data Docs, without columns that say nothing."""
-    found = []
-    for rows in filter(None, parts):
-        names = list(dict.fromkeys(name for row in rows for name in row if row[name] is not None))
-        cells = [[words(row.get(name)) for name in names] for row in rows]
-        found.append(
-            RenderedTableContent(
-                content_block_type="table",
-                header_row=[escape(name) for name in names],
-                table=[[escape(cell) for cell in row] for row in cells],
-                styling={"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}},
-            )
-        )
-    return found

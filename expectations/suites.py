@@ -8,33 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from expectations.completeness import ExpectNoUnexplainedGap
-from expectations.conservation import (
-    ExpectArchiveToBeAsIngested,
-    ExpectArchiveToBeUntouched,
-    ExpectFatesToBeCoherent,
-    ExpectMessagesToBeConserved,
-    ExpectNoSequenceTwice,
-    ExpectOneMappingVersion,
-    ExpectRowsToBeDated,
-    ExpectTransformedRowsToBeDated,
-)
-from expectations.counts import ExpectCountsToBePossible, ExpectMessagesToBeCounted
-from expectations.determinism import (
-    ExpectEveryOutcomeToAgree,
-    ExpectScalarReplayToAgree,
-    ExpectTheSameDigest,
-)
-from expectations.expectation import Expectation, Severity, Suite
-from expectations.measures.messages import Range
+from expectations import aggregates
+from expectations.determinism import every_outcome, scalar_replay
+from expectations.expectation import Expectation, Suite
+from expectations.measures.census import measure_census
+from expectations.measures.messages import Range, measure_messages
+from expectations.measures.transformed import MeasureTransformed
 from expectations.partitions import (
-    ExpectKeysToKeepTheirPartition,
-    ExpectPartitionNumbersInRange,
-    ExpectPartitionsToBeBalanced,
     counted_ends,
+    keys_stay,
+    numbers_in_range,
+    partitions_balanced,
 )
-from expectations.subjects import ExpectArchivedSubjectsToBeLegal, ExpectMappedSubjectsToBeLegal
-from expectations.weights import ExpectWeightsToHold
+from expectations.weights import weights_hold
 from nats_transform import AccountMappings
 from nats_transform.audit import is_audited
 from nats_transform.digest import Digest
@@ -44,21 +30,21 @@ TRANSFORMED_SUITE = "transformed_messages"
 CENSUS_SUITE = "subject_census"
 
 
-def messages_suite(ingested: Digest, explained: Sequence[Range] = ()) -> Suite:
+def messages_suite(ingested: Digest | None, explained: Sequence[Range] = ()) -> Suite:
     """The suite of `messages`: what an ingest must have left for any day.
 
     Args:
-        ingested: the digest of these messages, as the ingest counted them.
+        ingested: the digest of these messages, as the ingest counted them; None if nobody knows.
         explained: sequences that may be missing.
     """
-    suite: list[Expectation] = [
-        ExpectArchiveToBeAsIngested(messages=ingested.rows, digest=str(ingested)),
-        ExpectRowsToBeDated(),
-        ExpectNoSequenceTwice(),
-        ExpectNoUnexplainedGap(explained=tuple(explained)),
-        ExpectArchivedSubjectsToBeLegal(severity=Severity.WARNS),
-    ]
-    return Suite(MESSAGES_SUITE, tuple(suite))
+    expectations = (
+        *([] if ingested is None else [aggregates.as_ingested(ingested)]),
+        aggregates.DATED,
+        aggregates.NO_SEQUENCE_TWICE,
+        aggregates.no_unexplained_gap(explained),
+        aggregates.ARCHIVED_LEGAL,
+    )
+    return Suite(MESSAGES_SUITE, measure_messages, expectations)
 
 
 def census_suite(messages: int, payload_bytes: int, digest: Digest) -> Suite:
@@ -69,53 +55,56 @@ def census_suite(messages: int, payload_bytes: int, digest: Digest) -> Suite:
         payload_bytes: the size of their payloads, as the job counted it.
         digest: the digest of the rows that the job made.
     """
-    counted = ExpectMessagesToBeCounted(messages=messages, bytes=payload_bytes, digest=str(digest))
-    return Suite(CENSUS_SUITE, (counted, ExpectCountsToBePossible()))
+    counted = aggregates.counted(messages, payload_bytes, digest)
+    return Suite(CENSUS_SUITE, measure_census, (counted, aggregates.COUNTS_POSSIBLE))
 
 
 def transformed_messages_suite(
     mappings: AccountMappings,
     *,
-    archive: Digest,
+    archive: Digest | None,
+    messages: int = 0,
     seed: int = 0,
     version: str | None = None,
     before: str | None = None,
     tolerance: float = 1.0,
     confidence: float = 0.99,
+    run_id: str = "",
 ) -> Suite:
     """The suite of `transformed_messages`: what a transform must have left for any day.
 
     Args:
         mappings: the mappings that the rows were written with.
-        archive: the digest of the messages of these days, as the ingest counted them.
+        archive: the digest of the messages of these days, as the ingest counted them; None if
+            nobody knows.
+        messages: about how many there are, if nobody knows the digest.
         seed: the seed that the rows were written with.
         version: the mapping version they should name.
         before: the digest that an earlier run over the same messages, mappings and seed published.
         tolerance: how many percentage points a share may differ from its weight.
         confidence: the probability, 0 to 1, that all intervals of shares are right together.
+        run_id: decides which messages are replayed.
     """
-    suite: list[Expectation] = [
-        ExpectMessagesToBeConserved(messages=archive.rows),
-        ExpectArchiveToBeUntouched(messages=archive.rows, digest=str(archive)),
-        ExpectTransformedRowsToBeDated(),
-        ExpectFatesToBeCoherent(),
-    ]
+    expectations: list[Expectation] = []
+    if archive is not None:
+        expectations += [
+            aggregates.conserved(archive.rows),
+            aggregates.as_ingested(archive, transformed=True),
+        ]
+    expectations += [aggregates.TRANSFORMED_DATED, aggregates.FATES_COHERENT]
     if version is not None:
-        suite.append(ExpectOneMappingVersion(mapping_version=version))
+        expectations.append(aggregates.one_version(version))
     if before is not None:
-        suite.append(ExpectTheSameDigest(digest=before))
-    suite += [
-        ExpectEveryOutcomeToAgree(mappings=mappings, seed=seed),
-        ExpectScalarReplayToAgree(mappings=mappings, seed=seed),
-        ExpectMappedSubjectsToBeLegal(),
+        expectations.append(aggregates.same_digest(before))
+    expectations += [
+        every_outcome(mappings, seed),
+        scalar_replay(mappings, seed),
+        aggregates.MAPPED_LEGAL,
     ]
     if any(is_audited(mapping) for mapping in mappings.mappings):
-        weights = ExpectWeightsToHold(mappings=mappings, tolerance=tolerance, confidence=confidence)
-        suite.append(weights)
+        expectations.append(weights_hold(mappings, tolerance, confidence))
     if counted_ends(mappings):
-        suite += [
-            ExpectPartitionNumbersInRange(mappings=mappings),
-            ExpectKeysToKeepTheirPartition(),
-            ExpectPartitionsToBeBalanced(mappings=mappings, severity=Severity.WARNS),
-        ]
-    return Suite(TRANSFORMED_SUITE, tuple(suite), mappings, seed)
+        expectations += [numbers_in_range(mappings), keys_stay(), partitions_balanced(mappings)]
+    rows = messages if archive is None else archive.rows
+    measure = MeasureTransformed.of(mappings, rows, seed=seed, version=version, run_id=run_id)
+    return Suite(TRANSFORMED_SUITE, measure, tuple(expectations), mappings, seed)

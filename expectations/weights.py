@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, time
+from itertools import islice
 from typing import Any, cast
 
-from expectations.expectation import Expectation, Judgement, count
+from expectations.expectation import Expectation, Judgement
 from expectations.measures.transformed import TransformedMeasures
 from nats_transform import AccountMappings, Fate
 from nats_transform.audit import (
@@ -21,13 +22,15 @@ from nats_transform.audit import (
     assess,
     is_audited,
 )
+from nats_transform.words import plural
 
 SHOWN = 100
 """How many shares Data Docs shows, and the details have of each day."""
 
 
-@dataclass(frozen=True)
-class ExpectWeightsToHold(Expectation):
+def weights_hold(
+    mappings: AccountMappings, tolerance: float = 1.0, confidence: float = 0.99
+) -> Expectation:
     """Each destination's share is within a tolerance of its weight, in each cluster and day.
 
     Judged by `nats_transform.audit`: exact Clopper-Pearson intervals, their confidence corrected
@@ -39,69 +42,48 @@ class ExpectWeightsToHold(Expectation):
         confidence: the probability, 0 to 1, that all intervals are right together.
     """
 
-    mappings: AccountMappings
-    tolerance: float = 1.0
-    confidence: float = 0.99
-
-    shown = ("tolerance", "confidence")
-    statement = (
-        "Each destination gets its weight of the messages, give or take $tolerance percentage "
-        "points, in every cluster and on every day, at confidence $confidence."
-    )
-    reason = (
-        "A share passes if its exact (Clopper-Pearson) interval, corrected for the number of "
-        "comparisons, lies inside the tolerance, and fails if it lies outside. With too few "
-        "messages to decide, it doesn't fail."
-    )
-
-    def judge(self, measures: TransformedMeasures) -> Judgement:
-        audited = [mapping for mapping in self.mappings.mappings if is_audited(mapping)]
+    def judge(measures: TransformedMeasures) -> Judgement:
+        audited = [mapping for mapping in mappings.mappings if is_audited(mapping)]
         assessment = assess(
             [Period(AccountMappings(audited))],
             _tallies(measures),
-            Criteria(self.tolerance, self.confidence, "day"),
+            Criteria(tolerance, confidence, "day"),
         )
         # What needs a look comes first, and thousands of rules do not all need one.
         order = (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN)
         judged = [rule for rule in assessment.rules if rule.messages]
         judged.sort(key=lambda rule: order.index(rule.verdict))
-        rows = [
-            {
-                "mapping": rule.source,
-                "cluster": rule.cluster or "-",
-                "destination": share.destination or share.end,
-                "weight %": share.weight,
-                "messages": share.count,
-                "share %": "-" if share.share is None else f"{share.share:.2f}",
-                "interval %": f"{share.low:.2f} to {share.high:.2f}",
-                "verdict": str(share.verdict),
-            }
-            for rule in judged
-            for share in rule.destinations
-        ]
         outside = [
             {"mapping": rule.source, "cluster": rule.cluster or "-", "why": rule.reason}
-            for rule in assessment.rules
+            for rule in judged
             if rule.verdict is Verdict.OUTSIDE
         ]
-        verdicts = [rule.verdict for rule in judged]
-        told = ", ".join(
-            f"{verdicts.count(verdict):,} {verdict}" for verdict in order if verdict in verdicts
-        )
-        observed = "no message that a weight applies to"
-        if verdicts:
-            observed = f"of {count(len(verdicts), 'split')}: {told}"
+        verdicts = Counter(rule.verdict for rule in judged)
+        told = ", ".join(f"{verdicts[v]:,} {v}" for v in order if verdicts[v])
+        splits = [*islice(_splits(judged), SHOWN * (1 + len(measures.days)))]
         return Judgement(
             not outside,
-            observed,
+            f"of {plural(len(judged), 'split')}: {told}"
+            if judged
+            else "no message that a weight applies to",
             outside,
-            rows[:SHOWN],
-            {
-                "verdict": str(assessment.verdict),
-                "comparisons": assessment.comparisons,
-                "splits": list(_splits(judged))[: SHOWN * (1 + len(measures.days))],
-            },
+            [
+                {name: value for name, value in share.items() if name != "day"}
+                for share in splits[:SHOWN]
+                if share["day"] is None
+            ],
+            {"splits": splits},
         )
+
+    return Expectation(
+        "ExpectWeightsToHold", "weights",
+        f"Each destination gets its weight of the messages, give or take {tolerance:g} percentage "
+        f"points, in every cluster and on every day, at confidence {confidence:g}.",
+        "A share passes if its exact (Clopper-Pearson) interval, corrected for the number of "
+        "comparisons, lies inside the tolerance, and fails if it lies outside. With too few "
+        "messages to decide, it doesn't fail.",
+        judge, arguments={"tolerance": tolerance, "confidence": confidence},
+    )  # fmt: skip
 
 
 def _splits(rules: Iterable[MappingAudit]) -> Iterable[dict[str, Any]]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Annotated, Any, NamedTuple
 
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -25,7 +24,6 @@ from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.staging import Staged
 from jobs.warehouse.tables import data_files, partitions_of, warehouse_errors
 
-Measure = Callable[[Iterable[pa.RecordBatch]], Any]
 Also = Callable[[Spark, Table, Sequence[DataFile]], Iterable[ExpectationResult]]
 _OF_CHECK = ("name", "topic", "expects", "success", "blocks", "observed", "examples")
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -39,13 +37,11 @@ class Check:
 
     Attributes:
         spec: the definition of the table.
-        measure: measures all that the suite judges; see `jobs.files.scan`.
-        suite: the expectations.
+        suite: the expectations, and what measures rows for them.
         also: gives results of expectations that users add; None if they add none.
     """
 
     spec: TableSpec
-    measure: Measure
     suite: Suite
     also: Also | None = None
 
@@ -58,7 +54,9 @@ class Check:
         """
         scan = Scan.of(table, self.spec, files, words=WORDS | {"stream", "cluster"})
         what = f"checking {self.spec.name}"
-        report = report_on(scan.sum(spark, self.measure, what), self.suite, manifest(table, files))
+        report = report_on(
+            scan.sum(spark, self.suite.measure, what), self.suite, manifest(table, files)
+        )
         if self.also is None:
             return report
         return replace(report, results=(*report.results, *self.also(spark, table, files)))

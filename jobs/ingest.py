@@ -225,7 +225,7 @@ def _add(
         table,
         new,
         settings.stream,
-        check=None if settings.no_checks else gate.Check(MESSAGES, measure_messages, suite),
+        check=None if settings.no_checks else gate.Check(MESSAGES, suite),
         replace=False,
         properties={
             "job": "ingest",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.measures.rows import Flag, flags
+from expectations.measures.rows import Flag, Sums, flags
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
 
@@ -19,33 +20,23 @@ _SHOWN = (
 
 
 @dataclass(frozen=True)
-class CensusMeasures:
+class CensusMeasures(Sums):
     """What was found in rows of `subject_census`.
 
     Attributes:
         digest: all rows, with the digest of all columns.
-        messages, bytes: the sums of the counts.
+        counted: the sums of the columns `messages` and `bytes`.
         impossible: rows that count nothing, or end before they begin.
     """
 
     digest: Digest
-    messages: int
-    bytes: int
+    counted: Counter[str]
     impossible: Flag
-
-    def __add__(self, other: CensusMeasures) -> CensusMeasures:
-        return CensusMeasures(
-            self.digest + other.digest,
-            self.messages + other.messages,
-            self.bytes + other.bytes,
-            self.impossible + other.impossible,
-        )
 
 
 def measure_census(batches: Iterable[pa.RecordBatch]) -> CensusMeasures:
     """The measures of rows of `subject_census`, with the columns in the order of the table."""
-    nothing = CensusMeasures(Digest(), 0, 0, Flag())
-    return sum((_measured(rows) for rows in batches), nothing)
+    return sum(map(_measured, batches), CensusMeasures(Digest(), Counter(), Flag()))
 
 
 def _measured(rows: pa.RecordBatch) -> CensusMeasures:
@@ -54,7 +45,6 @@ def _measured(rows: pa.RecordBatch) -> CensusMeasures:
     impossible = pc.or_(impossible, pc.greater(rows.column("first_ts"), rows.column("last_ts")))
     return CensusMeasures(
         Digest(*digest_batch(rows)),
-        pc.sum(messages).as_py() or 0,
-        pc.sum(sizes).as_py() or 0,
+        Counter(messages=pc.sum(messages).as_py() or 0, bytes=pc.sum(sizes).as_py() or 0),
         Flag.of(rows, flags(impossible.fill_null(True)), _SHOWN),
     )

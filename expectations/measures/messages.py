@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -90,17 +89,13 @@ class MessagesMeasures(Measures):
 
     sequences: Mapping[StreamDay, Sequences]
 
-    rules = ("misdated", "illegal", "repeated")
     digest = Measures.archive
 
-    def counts(self) -> list[dict[str, Any]]:
-        """The frame of aggregates, with the rows that repeat a sequence."""
-        repeated = [
-            self.sequences[day].repeated if day in self.sequences else 0 for day in self.days
-        ]
-        return [
-            row | {"repeated": rows} for row, rows in zip(super().counts(), repeated, strict=True)
-        ]
+    def broken(self, rule: str) -> dict[StreamDay, int]:
+        """As of all rows; of `repeated` those that have a sequence which another row has."""
+        if rule != "repeated":
+            return super().broken(rule)
+        return {day: found.repeated for day, found in self.sequences.items() if found.repeated}
 
 
 def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from expectations.measures.rows import counts_of, flags, sample_hashes
 from nats_transform import AccountMappings
@@ -105,17 +104,17 @@ class Partitions:
         places = places[flags(mapped.is_valid())[places]]
         states, hashes = self._numbered(seen, places)
         places = places[self._counts[seen.states[places]] > 0]
-        tokens = pc.split_pattern(mapped.take(pa.array(places)).view(pa.binary()), b".")
-        for state in np.unique(states).tolist():
+        subjects = mapped.take(pa.array(places)).view(pa.binary()).to_pylist()
+        rows = zip(states.tolist(), hashes.tolist(), self._are_keys(hashes), subjects, strict=True)
+        for state, hash, is_key, subject in rows:
             end = self._end(state)
-            here = np.flatnonzero(states == state)
-            # What is longer than any number is cut, or garbage would make a group of every row.
-            written = pc.binary_slice(_token(tokens.take(pa.array(here)), end.place or 0), 0, _CUT)
-            of_key = zip(written.to_pylist(), hashes[here].tolist(), strict=True)
-            for (text, hash), rows in Counter(of_key).items():
-                self.numbers[end.end][decode(text)] += rows
-                if self._are_keys(np.array([hash])).all():
-                    self.keys[end.end, hash][decode(text)] += rows
+            tokens = subject.split(b".")
+            place = (end.place or 0) - (end.place is not None and end.place > 0)
+            # The nearest token if there is none; garbage is cut, or each row would be a group.
+            token = tokens[max(-len(tokens), min(place, len(tokens) - 1))][:_CUT]
+            self.numbers[end.end][decode(token)] += 1
+            if is_key:
+                self.keys[end.end, hash][decode(token)] += 1
 
     def _numbered(self, seen: Opinion, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The states and hashes of those of some rows that should have a number."""
@@ -131,10 +130,3 @@ class Partitions:
         end = self._ends[state]
         assert end is not None  # noqa: S101 - it has a count
         return end
-
-
-def _token(tokens: pa.ListArray, place: int) -> pa.Array:
-    """A token of each subject, 1-based, from the end if negative; the nearest if there is none."""
-    starts, ends = tokens.offsets.to_numpy()[:-1], tokens.offsets.to_numpy()[1:]
-    wanted = starts + place - 1 if place > 0 else ends + place
-    return tokens.values.take(pa.array(np.clip(wanted, starts, ends - 1)))

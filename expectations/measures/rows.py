@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
-from itertools import product
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,36 +25,14 @@ The arguments of a PUB line, the subject and two sizes, must fit in `max_control
 digits and the blanks between; a reply subject would take its length away too.
 """
 
-SEED = 42
-"""Where the hashes start that choose samples."""
-
 EXAMPLES = 5
 """How many of the rows that break a rule are shown."""
 
 _ILLEGAL = rb"(\A|\.)[*>]?(\.|\z)"
 _DAY_NS = 86_400 * 10**9
 _NO_DAY = -(2**31)  # of which Python knows no date
-_WITHOUT_SUBJECT = (Fate.LOST.value, Fate.FILTERED.value, Fate.INVALID.value)
 
 StreamDay = tuple[str | None, date | None]
-
-
-class Addable(Protocol):
-    """What can be added up."""
-
-    def __add__(self, other: Any) -> Any: ...
-
-
-K = TypeVar("K")
-A = TypeVar("A", bound=Addable)
-
-
-def added(ours: Mapping[K, A], theirs: Mapping[K, A]) -> dict[K, A]:
-    """The values of both, those of one key added up."""
-    both = dict(ours)
-    for key, value in theirs.items():
-        both[key] = both[key] + value if key in both else value
-    return both
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +53,34 @@ class Flag:
         return Flag(self.rows + other.rows, (self.examples + other.examples)[:EXAMPLES])
 
 
+class Sums:
+    """A dataclass whose values can be added up, field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return type(self)(*(_sum(getattr(self, name), getattr(other, name)) for name in names))
+
+
+def _sum(ours: Any, theirs: Any) -> Any:
+    """The sum of two values; of mappings, the values of one key are added up."""
+    if isinstance(ours, int):  # how a sample was drawn
+        return max(ours, theirs)
+    if not isinstance(ours, Mapping) or isinstance(ours, Counter):
+        return ours + theirs
+    return {**ours, **theirs} | {key: ours[key] + theirs[key] for key in ours.keys() & theirs}
+
+
 @dataclass(frozen=True)
-class Measures:
+class Measures(Sums):
     """What was found in rows of a table. Measures of two parts can be added up.
 
     Attributes:
         days: rows of each day, with the digest of the columns that `messages` has.
         flags: the rows that break a rule, of each day that has any.
-        rules: the names of the rules about single rows.
     """
 
     days: Mapping[StreamDay, Digest]
     flags: Mapping[tuple[StreamDay, str], Flag]
-
-    rules: ClassVar[tuple[str, ...]]
 
     @property
     def archive(self) -> Digest:
@@ -100,24 +91,9 @@ class Measures:
         """The rows of all days that break a rule."""
         return sum((flag for (_, name), flag in self.flags.items() if name == rule), Flag())
 
-    def counts(self) -> list[dict[str, Any]]:
-        """The frame of aggregates: of each stream and day, the rows and those that break rules."""
-        return [
-            {"stream": day[0], "day": day[1], "rows": bag.rows}
-            | {rule: self.flags.get((day, rule), Flag()).rows for rule in self.rules}
-            for day, bag in self.days.items()
-        ]
-
-    def __add__(self, other: Self) -> Self:
-        names = [field.name for field in fields(self)]
-        return type(self)(*(_sum(getattr(self, name), getattr(other, name)) for name in names))
-
-
-def _sum(ours: Any, theirs: Any) -> Any:
-    if isinstance(ours, int):  # how a sample was drawn
-        return max(ours, theirs)
-    is_mapping = isinstance(ours, Mapping) and not isinstance(ours, Counter)
-    return added(ours, theirs) if is_mapping else ours + theirs
+    def broken(self, rule: str) -> dict[StreamDay, int]:
+        """How many rows of each day break a rule, of the days that have any."""
+        return {day: flag.rows for (day, name), flag in self.flags.items() if name == rule}
 
 
 def by_day(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StreamDay, pa.RecordBatch]]:
@@ -164,35 +140,21 @@ def is_too_long(subjects: pa.Array) -> np.ndarray:
 
 def is_incoherent(rows: pa.RecordBatch) -> np.ndarray:
     """Whether the columns that tell the outcome contradict one another."""
-    fates = words(rows.column("fate"))
-    has = [
+    has_subject, has_mapping, has_reason = (
         flags(rows.column(name).is_valid())
         for name in ("mapped_subject", "mapping_source", "reason")
-    ]
-    kinds = [
-        not _is_coherent(fate, *bits)
-        for fate in (*fates.dictionary.to_pylist(), None)
-        for bits in product((False, True), repeat=len(has))
-    ]
-    number = numbers_of(fates)
-    for bit in has:
-        number = number * 2 + bit
+    )
+    fate, draws = rows.column("fate").cast(pa.string()), rows.column("draw")
+    is_mapped, is_invalid = (flags(pc.equal(fate, f.value)) for f in (Fate.MAPPED, Fate.INVALID))
+    passes = is_mapped | flags(pc.equal(fate, Fate.UNMATCHED.value))
+    is_known = flags(pc.is_in(fate, pa.array([f.value for f in Fate])))
     moved = pc.not_equal(
         *(rows.column(name).view(pa.binary()) for name in ("mapped_subject", "subject"))
     )
-    draws = rows.column("draw")
-    drawn = pc.or_(pc.less(draws, 0), pc.greater_equal(draws, DRAWS))
-    found: np.ndarray = np.array(kinds)[number]
-    found |= flags(drawn) | (flags(moved) & ~has[1])
+    found: np.ndarray = ~is_known | (has_subject != passes) | (has_reason != is_invalid)
+    found |= (passes & (has_mapping != is_mapped)) | (flags(moved) & ~has_mapping)
+    found |= flags(pc.or_(pc.less(draws, 0), pc.greater_equal(draws, DRAWS)))
     return found
-
-
-def _is_coherent(fate: str | None, has_subject: bool, has_mapping: bool, has_reason: bool) -> bool:
-    if has_reason != (fate == Fate.INVALID.value):
-        return False
-    if fate in (Fate.MAPPED.value, Fate.UNMATCHED.value):
-        return has_subject and has_mapping == (fate == Fate.MAPPED.value)
-    return fate in _WITHOUT_SUBJECT and not has_subject
 
 
 def flags(found: pa.Array) -> np.ndarray:
@@ -230,42 +192,24 @@ def _numbers(column: pa.Array) -> np.ndarray:
 
 def plain_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as Python has them; bytes of text that are not UTF-8 are surrogate escapes."""
-    columns: dict[str, list[Any]] = {}
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        if pa.types.is_string(column.type):
-            raw = column.view(pa.binary()).to_pylist()
-            columns[name] = [None if value is None else decode(value) for value in raw]
-        elif pa.types.is_timestamp(column.type):
-            columns[name] = column.cast(pa.timestamp("us")).to_pylist()
-        else:
-            columns[name] = column.to_pylist()
-    values = zip(*columns.values(), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in values]
+    columns = pa.RecordBatch.from_arrays([_raw(c) for c in rows.columns], rows.schema.names)
+    return [
+        {name: decode(value) if isinstance(value, bytes) else value for name, value in row.items()}
+        for row in columns.to_pylist()
+    ]
+
+
+def _raw(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_string(column.type):
+        return column.view(pa.binary())
+    return column.cast(pa.timestamp("us")) if pa.types.is_timestamp(column.type) else column
 
 
 def sample_hashes(numbers: np.ndarray) -> np.ndarray:
-    """The XXH64 of whole numbers of 64 bits, from `SEED` on."""
-    first, second, third, fourth, fifth = _PRIMES
-    state = _turned(numbers.astype(np.uint64) * second, 31) * first
-    state = _turned(state ^ (np.uint64(SEED + 8) + fifth), 27) * first + fourth
-    state = (state ^ (state >> np.uint64(33))) * second
-    state = (state ^ (state >> np.uint64(29))) * third
-    return (state ^ (state >> np.uint64(32))).astype(np.int64)
-
-
-_PRIMES = [
-    np.uint64(prime)
-    for prime in (
-        0x9E3779B185EBCA87,
-        0xC2B2AE3D27D4EB4F,
-        0x165667B19E3779F9,
-        0x85EBCA77C2B2AE63,
-        0x27D4EB2F165667C5,
-    )
-]
-
-
-def _turned(numbers: np.ndarray, bits: int) -> np.ndarray:
-    return (numbers << np.uint64(bits)) | (numbers >> np.uint64(64 - bits))
+    """Whole numbers, mixed so that those with any remainder are a sample (SplitMix64)."""
+    mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)

@@ -32,6 +32,7 @@ from nats_transform import AccountMappings, Fate
 from nats_transform.audit import End
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
+from nats_transform.kernel.messages import MESSAGES
 from nats_transform.kernel.proof import IS_ILLEGAL
 from nats_transform.mappings.subject import decode
 
@@ -81,8 +82,6 @@ class TransformedMeasures(Measures):
     key_share: int
     sample: tuple[dict[str, Any], ...]
 
-    rules = ("misdated", "incoherent", "misversioned", "illegal", "different")
-
     def fates_of(self, *days: date) -> dict[str, int]:
         """Rows of each fate; of some days, or of all."""
         counted: Counter[str | None] = Counter()
@@ -98,7 +97,6 @@ class MeasureTransformed:
 
     Attributes:
         outcomes: what the mappings make that the rows were written with.
-        archived: the columns of `messages`, in the order of that table.
         ends: the partition functions of the mappings.
         version: the mapping version that the rows should name; not looked at if None.
         one_row_in, one_key_in: how large a part the samples are.
@@ -106,7 +104,6 @@ class MeasureTransformed:
     """
 
     outcomes: Outcomes
-    archived: tuple[str, ...]
     ends: Sequence[PartitionedEnd]
     version: str | None
     one_row_in: int
@@ -117,17 +114,16 @@ class MeasureTransformed:
     def of(
         cls,
         mappings: AccountMappings,
-        *,
         messages: int,
+        *,
         seed: int = 0,
-        archived: Sequence[str],
         version: str | None = None,
         run_id: str = "",
     ) -> MeasureTransformed:
         """For about so many messages under these mappings and this seed."""
         outcomes, ends = Outcomes(mappings, seed), partitioned_ends(mappings)
         rows, keys = max(1, messages // SAMPLED_ROWS), max(1, messages // KEYED_ROWS)
-        return cls(outcomes, tuple(archived), ends, version, rows, keys, crc32(run_id.encode()))
+        return cls(outcomes, ends, version, rows, keys, crc32(run_id.encode()))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> TransformedMeasures:
         """The measures of some rows, with the columns in the order of the table."""
@@ -137,7 +133,7 @@ class MeasureTransformed:
         partitions = Partitions(self.outcomes.proof, self.ends, self.one_key_in)
         sample: list[dict[str, Any]] = []
         for day, rows in by_day(batches):
-            days[day] += Digest(*digest_batch(rows, self.archived))
+            days[day] += Digest(*digest_batch(rows, tuple(MESSAGES)))
             digest += Digest(*digest_batch(rows))
             judged = self.outcomes.judge(rows)
             right, wrong = np.flatnonzero(judged.is_right), np.flatnonzero(~judged.is_right)

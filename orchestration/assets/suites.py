@@ -115,7 +115,6 @@ class UserSuites:
                 topic=reason.partition(":")[0],
                 expects="No row goes to quarantined_messages.",
                 success=False,
-                blocks=False,
                 severity=Severity.WARNS.value,
                 observed=f"{rows:,} in quarantined_messages, because of {reason.split()[-1]}",
                 details={"rows": rows},

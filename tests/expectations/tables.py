@@ -121,9 +121,7 @@ def measure(
     seed: int = SEED,
 ) -> MeasureTransformed:
     """Measures transformed messages; of so few every row is in every sample."""
-    return MeasureTransformed.of(
-        mappings, messages=messages, seed=seed, version=version, archived=MESSAGES.rows.names
-    )
+    return MeasureTransformed.of(mappings, messages, seed=seed, version=version)
 
 
 Change = Callable[[list[Row]], object]

@@ -433,4 +433,4 @@ def test_every_expectation_has_a_change_that_it_fails_on(
     suite: Suite, changes: Sequence[Any]
 ) -> None:
     shown = {name for change in changes for name in change.values[1]}
-    assert {type(expectation).__name__ for expectation in suite.expectations} == shown
+    assert {expectation.name for expectation in suite.expectations} == shown
