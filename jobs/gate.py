@@ -139,7 +139,7 @@ def publish(
     properties: Mapping[str, str],
     table_properties: Mapping[str, str] | None = None,
     source: tuple[Table, Sequence[DataFile]] | None = None,
-    before: Callable[[], object] | None = None,
+    before: Callable[[], Callable[[], object]] | None = None,
 ) -> Passage:
     """Judges staged rows, and makes them part of their table if nothing speaks against it.
 
@@ -153,7 +153,8 @@ def publish(
         check: what must hold of the rows; None publishes them unseen, as their properties then say.
             The digest among the properties is that of the rows as they are read back here.
         source: the table and the files that the rows were made of.
-        before: what else is published, just before the rows.
+        before: publishes something else just before the rows, and gives what takes it back if
+            someone else published theirs meanwhile.
 
     Raises:
         ConcurrentWrite: someone changed files of this stream and these days since, or removed some
@@ -176,23 +177,27 @@ def publish(
             f"another job removed rows of {'.'.join(source[0].name())} for stream {stream} "
             "meanwhile; nothing was published, run again"
         )
-    if before is not None:
-        before()
+    take_back = before() if before is not None else None
     if is_done:
         staging.drop(staged, table)  # there are no rows, and none to replace
         return Passage(report, None, None)
     checks = {"checks": NOT_RUN}
     if report is not None:
         checks = {"checks": str(report), "digest": str(report.measures.digest)}
-    snapshot_id = staging.publish(
-        table,
-        staged,
-        stream,
-        days,
-        replace=replace,
-        properties={**properties, **checks},
-        table_properties=table_properties,
-    )
+    try:
+        snapshot_id = staging.publish(
+            table,
+            staged,
+            stream,
+            days,
+            replace=replace,
+            properties={**properties, **checks},
+            table_properties=table_properties,
+        )
+    except ConcurrentWrite:
+        if take_back is not None:
+            take_back()
+        raise
     return Passage(report, snapshot_id, None)
 
 

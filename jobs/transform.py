@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ from jobs.session import Spark
 from jobs.settings.transform import TransformSettings
 from jobs.warehouse import specs, staging, tables, versions
 from jobs.warehouse.accounting import Archived
+from jobs.warehouse.staging import Staged
 from jobs.warehouse.tables import data_files
 from nats_transform import AccountMappings, Fate
 from nats_transform.digest import Digest
@@ -197,30 +199,27 @@ def transform(
     if result.days:
         versions.record(settings.warehouse, mappings, account=settings.account, seed=settings.seed)
 
-    def set_aside() -> None:
-        if aside_table is None:
-            return
+    def set_aside() -> Callable[[], object]:
+        """Publishes the rows for the quarantine; gives what puts back those that were there."""
+        old = data_files(aside_table, settings.stream, settings.days) if aside_table else []
+        rejected = [one.aside for one in done if one.aside is not None]
+        if aside_table is None or not (old or rejected):
+            return lambda: None
         apart = folder if quarantine is None else quarantine.folder
-        rejected = staged(aside_table, apart, filter(None, (one.aside for one in done)))
-        old = data_files(aside_table, settings.stream, settings.days)
-        if not old and not rejected.data_files:
-            return
-        properties = {
-            "job": "transform",
-            "stream": settings.stream,
-            "messages": str(aside.rows),
-            "archive-digest": str(aside),
-            "mapping-version": version,
-            "run-id": result.run_id,
-        }
-        staging.publish(
-            aside_table,
-            rejected,
-            settings.stream,
-            settings.days,
-            replace=True,
-            properties=properties,
-        )
+
+        def put(files: Staged) -> None:
+            properties = {
+                "job": "transform",
+                "stream": settings.stream,
+                "messages": str(sum(file.record_count for file in files.data_files)),
+                "mapping-version": version,
+                "run-id": result.run_id,
+            }
+            which = (settings.stream, settings.days)
+            staging.publish(aside_table, files, *which, replace=True, properties=properties)
+
+        put(staged(aside_table, apart, rejected))
+        return partial(put, Staged(apart, tuple(old)))
 
     check = None
     if not settings.no_checks:

@@ -39,6 +39,11 @@ FAULTS = (
         ),
     ),
     Fault(
+        "kill -9 between the commits of the quarantine and of the table",
+        "`verify-table` sees messages in both tables; the next run leaves each in one",
+        ("tests/jobs/test_quarantine.py::test_a_run_that_is_killed_between_the_two_commits",),
+    ),
+    Fault(
         "kill -9 of executors of a standalone cluster, and of their Python processes",
         "an ingest and a transform go on and end complete, each message once",
         (

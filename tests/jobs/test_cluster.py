@@ -29,10 +29,11 @@ from jobs.settings.ingest import IngestSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
-from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import open_table
 from tests.support.archive import rows_of
 from tests.support.dagster_project import empty_project
+from tests.support.killing import COUNT as COUNT_OF_WORK
 from tests.support.killing import Work, killing
 from tests.support.spark_cluster import SPARK_HOME, Cluster, connect_server, spark_cluster
 
@@ -347,6 +348,53 @@ def test_workers_that_are_killed_in_a_transform(
         result = result_of(submit(*here, "transform", "transform.json"))
     assert len(signs) == 2
     work.assert_made(result)
+
+
+QUARANTINE = """
+import sys
+from pathlib import Path
+from expectations.great import suite_of
+from expectations.quarantine import Sieve
+from jobs.session import SessionOnDemand
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.transform import transform
+
+folder, master, checkout = sys.argv[1:]
+config = {
+    "spark.executorEnv.PYTHONPATH": checkout,
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+}
+regex = {"type": "expect_column_values_to_not_match_regex"}
+suite = suite_of("threes", [regex | {"kwargs": {"column": "subject", "regex": "3$"}}])
+settings = TransformSettings.model_validate_json(Path(folder, "transform.json").read_text())
+spark = SessionOnDemand(SparkSettings(master=master, config=config))
+print(transform(spark, settings, sift=Sieve.of([suite])).model_dump_json())
+"""
+
+
+def test_a_quarantine_on_a_cluster(cluster: Cluster, work: Work) -> None:
+    """An executor is killed meanwhile; each message is in one of both tables all the same."""
+    with killing(work.table, cluster.kill_executor, times=1) as signs:
+        run = subprocess.run(
+            [sys.executable, "-c", QUARANTINE, work.folder, cluster.master, ROOT],
+            env=os.environ | cluster.environment | {"PYSPARK_DRIVER_PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert run.returncode == 0, run.stderr
+    assert len(signs) == 1
+    result = json.loads(run.stdout)
+    assert (result["engine"], result["refused"]) == ("spark", None)
+    kept, apart = (
+        rows_of(Warehouse(dir=work.folder / "far"), spec=spec)
+        for spec in (TRANSFORMED, QUARANTINED)
+    )
+    assert {row.subject for row in apart} == {b"S.n.3"}
+    assert sorted(row.seq for row in (*kept, *apart)) == [*range(1, COUNT_OF_WORK + 1)]
+    assert result["quarantined"] == {"threes: expect_column_values_to_not_match_regex": len(apart)}
 
 
 def test_a_slow_task_that_runs_twice(

@@ -1,0 +1,182 @@
+"""Rows in quarantine: whatever stops the two commits, each message ends in one of both tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.errors import ConcurrentWrite
+from jobs.ingest import ingest
+from jobs.session import SessionOnDemand
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings, VerifyTableSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
+from jobs.verify_table import verify_table
+from jobs.warehouse import staging
+from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
+from jobs.warehouse.tables import find_table, open_table
+from tests.support.archive import sequences
+from tests.support.killing import MAPPING
+
+HERE = SessionOnDemand(SparkSettings())
+EVERY = list(range(1, 401))
+
+
+def sift(rows: pa.RecordBatch) -> list[str | None]:
+    """Every fifth message."""
+    return [None if seq % 5 else "fifths: by number" for seq in rows.column("seq").to_pylist()]
+
+
+def sift_more(rows: pa.RecordBatch) -> list[str | None]:
+    """Every second message."""
+    return [None if seq % 2 else "evens: by number" for seq in rows.column("seq").to_pylist()]
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from jobs.warehouse import staging
+from tests.jobs.test_quarantine import run, sift_more
+
+publish, (folder, moment) = staging.publish, sys.argv[1:]
+
+def killed(table, *given, **more):
+    name = table.name()[-1]
+    if moment == f"before {name}":
+        os.kill(os.getpid(), signal.SIGKILL)
+    publish(table, *given, **more)
+    if moment == f"after {name}":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+staging.publish = killed
+run(Path(folder), sift_more)
+"""
+
+
+def run(folder: Path, sift: Callable[[pa.RecordBatch], Any] | None) -> None:
+    """Transforms the archive in a folder."""
+    settings = TransformSettings(
+        stream="S",
+        mapping=folder / "mapping.conf",
+        warehouse=Warehouse(dir=folder / "warehouse"),
+        tolerance=20,
+    )
+    assert transform(HERE, settings, sift=sift).refused is None
+
+
+def in_tables(folder: Path) -> tuple[list[int], list[int]]:
+    """The sequences in the table and in quarantine."""
+    warehouse = Warehouse(dir=folder / "warehouse")
+    tables = [find_table(warehouse, spec) for spec in (TRANSFORMED, QUARANTINED)]
+    kept, apart = ([] if table is None else sequences(table) for table in tables)
+    return kept, apart
+
+
+def holds(folder: Path) -> bool:
+    warehouse = Warehouse(dir=folder / "warehouse")
+    settings = VerifyTableSettings(stream="S", warehouse=warehouse, tolerance=20)
+    return verify_table(HERE, settings).holds
+
+
+@pytest.fixture(scope="module")
+def archived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with messages of two days, and a transform that put a fifth into quarantine."""
+    folder = tmp_path_factory.mktemp("archived")
+    rows = [
+        {"seq": seq, "ts": f"2026-03-0{1 + seq // 201}T10:00:00Z", "subject": f"S.n.{seq % 7}"}
+        for seq in EVERY
+    ]
+    (folder / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "mapping.conf").write_text(MAPPING)
+    warehouse = Warehouse(dir=folder / "warehouse")
+    ingest(HERE, IngestSettings(stream="S", jsonl=str(folder / "dump.jsonl"), warehouse=warehouse))
+    run(folder, sift)
+    kept, apart = in_tables(folder)
+    assert apart == EVERY[4::5]
+    assert sorted([*kept, *apart]) == EVERY
+    return folder
+
+
+@pytest.fixture
+def folder(archived: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(archived, tmp_path / "copy"))
+
+
+OLD = (sorted({*EVERY} - {*EVERY[4::5]}), EVERY[4::5])
+NEW = (EVERY[0::2], EVERY[1::2])
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [
+        pytest.param("before quarantined_messages", OLD, marks=pytest.mark.slow),
+        # The table is a commit behind: some messages are in both tables, and none is in neither.
+        ("after quarantined_messages", (OLD[0], NEW[1])),
+        pytest.param("before transformed_messages", (OLD[0], NEW[1]), marks=pytest.mark.slow),
+        pytest.param("after transformed_messages", NEW, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("again", [sift_more, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_run_that_is_killed_between_the_two_commits(
+    folder: Path,
+    moment: str,
+    left: tuple[list[int], list[int]],
+    again: Callable[[pa.RecordBatch], Any] | None,
+) -> None:
+    killed = subprocess.run([sys.executable, "-c", CHILD, str(folder), moment], check=False)
+    assert killed.returncode == -9
+    assert in_tables(folder) == left
+    assert holds(folder) == (left in (OLD, NEW))  # people are told
+    run(folder, again)
+    assert in_tables(folder) == (NEW if again else (EVERY, []))
+    assert holds(folder)
+
+
+def transform_all(folder: Path) -> None:
+    """Another job transforms without a quarantine; of that table it changes nothing."""
+    run(folder, None)
+
+
+def remove_all(folder: Path) -> None:
+    """Another job removes the transformed rows."""
+    table = open_table(Warehouse(dir=folder / "warehouse"), TRANSFORMED)
+    staging.publish(table, staging.Staged("", ()), "S", replace=True, properties={})
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "left"),
+    [(None, transform_all, (EVERY, [])), (sift, remove_all, ([], OLD[1]))],
+)
+def test_a_quarantine_is_taken_back_if_the_table_changed_meanwhile(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: Callable[[pa.RecordBatch], Any] | None,
+    other: Callable[[Path], None],
+    left: tuple[list[int], list[int]],
+) -> None:
+    run(folder, first)
+    publish = staging.publish
+
+    def overtaken(table: Any, *given: Any, **more: Any) -> int:
+        monkeypatch.setattr(staging, "publish", publish)
+        other(folder)
+        return publish(table, *given, **more)
+
+    monkeypatch.setattr(staging, "publish", overtaken)
+    with pytest.raises(ConcurrentWrite):
+        run(folder, sift_more)
+    assert in_tables(folder) == left
+    run(folder, sift_more)
+    assert in_tables(folder) == NEW
+    assert holds(folder)
