@@ -316,21 +316,21 @@ def test_executors_that_are_killed_in_an_ingest(
     cluster: Cluster, archive: Path, bare_python: Path, stream: Any, tmp_path: Path
 ) -> None:
     """Spark starts others and the ingest is complete; nothing is doubled."""
-    stream.count(20_000)
+    stream.count(100_000)
     settings = {
         "stream": stream.name,
         "server": {"servers": stream.server.url},
         "warehouse": {"dir": str(tmp_path / "warehouse")},
-        "readers": 8,
+        "readers": 5,  # a task each, so that the second kill finds work, too
     }
     (tmp_path / "ingest.json").write_text(json.dumps(settings))
     table = tmp_path / "warehouse" / "nats" / "messages"
     with killing(table, cluster.kill_executor, times=2) as signs:
         result = result_of(submit(cluster, archive, bare_python, tmp_path, "ingest", "ingest.json"))
     assert len(signs) == 2
-    assert (result["messages"], result["gaps"]) == (20_000, 0)
+    assert (result["messages"], result["gaps"]) == (100_000, 0)
     found = rows_of(Warehouse(dir=tmp_path / "warehouse"), stream.name)
-    assert [row.seq for row in found] == list(range(1, 20_001))
+    assert [row.seq for row in found] == list(range(1, 100_001))
 
 
 @pytest.mark.parametrize(

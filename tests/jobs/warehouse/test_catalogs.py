@@ -72,7 +72,7 @@ def test_what_would_be_needed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WarehouseError, match=r"in the current folder .* PYICEBERG_HOME=\.$"):
         settings_of("archive")
     Path(NAME).unlink()
-    with pytest.raises(WarehouseError, match=r"PYICEBERG_HOME names$"):
+    with pytest.raises(WarehouseError, match=r"named by PYICEBERG_HOME$"):
         settings_of("archive")
 
 
