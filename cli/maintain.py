@@ -31,11 +31,14 @@ def command(result: Mapping[str, Removed | int], settings: MaintenanceSettings) 
       nats-transform maintain
       nats-transform maintain --retention 30 --warehouse /srv/archive
       nats-transform maintain --remove-stream ORDERS
+      nats-transform maintain --remove-branch next
     """
     for name, what in result.items():
         if isinstance(what, int):
-            rows = f"{plural(what, 'row')} of stream {settings.remove_stream}"
-            print_line(f"{name}: {rows} removed")
+            of = f"stream {settings.remove_stream}"
+            if settings.remove_branch is not None:
+                of = f"branch {settings.remove_branch}"
+            print_line(f"{name}: {plural(what, 'row')} of {of} removed")
             continue
         print_line(
             f"{name}: {plural(what.snapshots, 'snapshot')} and {plural(what.files, 'file')} "

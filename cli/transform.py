@@ -33,6 +33,7 @@ def command(result: TransformResult, settings: TransformSettings) -> None:
     Examples:
       nats-transform transform --stream ORDERS --mapping server.conf
       nats-transform transform --stream ORDERS --mapping server.conf --day 2026-11-01..2026-11-30
+      nats-transform transform --stream ORDERS --mapping next.conf --branch next
     """
     if result.days and result.refused is None:
         days = plural(len(result.days), "day")

@@ -5,6 +5,7 @@ NatsTransformError
     ├── SparkUnavailable    there is no usable Java, or Spark does not start
     ├── WarehouseError      the tables cannot be opened, read or written
     │   ├── NoTable         no job has made the table yet
+    │   ├── NoBranch        the table has no such branch
     │   └── ConcurrentWrite another writer changed the same rows first
     └── ArchiveError        a source of messages cannot be read, or is not as expected
         └── AccountingError the source and the table do not hold the same messages
@@ -35,6 +36,10 @@ class WarehouseError(JobError):
 
 class NoTable(WarehouseError):
     """No job has made the table yet."""
+
+
+class NoBranch(WarehouseError):
+    """The table has no such branch."""
 
 
 class ConcurrentWrite(WarehouseError):

@@ -2,7 +2,7 @@
 
 It may run at the same time as every other job. It keeps
 
-- every state that a table had within the retention, for readers that opened the table then;
+- every state that a table or a branch had within the retention, for readers that opened it then;
 - files younger than a day that no snapshot has, whatever the retention is, because a running job
   writes its files first and publishes them last.
 
@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import contextlib
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 from pydantic import BaseModel
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import ancestors_of
 
 from jobs.errors import ArchiveError
 from jobs.progress import advance, step
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
+from jobs.warehouse import branches
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.catalogs import Catalog
 from jobs.warehouse.folder import delete, files_of, filesystem_of
@@ -30,6 +34,7 @@ from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
 from jobs.warehouse.store import damaged
 from jobs.warehouse.tables import (
+    Branch,
     attempts,
     data_files,
     forget_digests,
@@ -64,7 +69,7 @@ class Removed(BaseModel):
 
 
 def maintain(settings: MaintenanceSettings) -> dict[str, Removed | int]:
-    """What was removed of each table of the warehouse, by its name; or how many rows of a stream.
+    """What was removed of each table, by its name; or how many rows of a stream or a branch.
 
     Raises:
         NoTable: there is no warehouse yet.
@@ -74,6 +79,9 @@ def maintain(settings: MaintenanceSettings) -> dict[str, Removed | int]:
     warehouse = settings.warehouse
     if settings.remove_stream is not None:
         return dict(remove_stream(warehouse, settings.remove_stream))
+    if settings.remove_branch is not None:
+        there = warehouse.model_copy(update={"branch": settings.remove_branch})
+        return dict(branches.remove(there))
     catalog = open_catalog(warehouse)
     now = settings.now or datetime.now(UTC)
     with warehouse_errors(warehouse):
@@ -100,20 +108,29 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
         table = catalog.load_table((NAMESPACE, name))
         if not partitions_of(table):
             continue
-        rows = sum(file.record_count for file in data_files(table, stream))
-        if not rows:
-            continue
-        is_archive = name == MESSAGES.name
-        with step(f"removing {stream} from {name}"):
-            publish(
-                table,
-                Staged("", ()),
-                stream,
-                replace=True,
-                properties={"job": "remove", "stream": stream, "messages": str(rows)},
-                table_properties={Archived.key(stream): ""} if is_archive else None,
-            )
-        removed[name] = rows
+        is_archive, rows = name == MESSAGES.name, dict[str, int]()
+        refs = table.metadata.refs.items()
+        names = [name for name, ref in refs if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
+        for branch in (Branch(table, name) for name in names):
+            files = {file.file_path: file.record_count for file in data_files(branch, stream)}
+            if not files:
+                continue
+            rows |= files  # branches share files
+            with step(f"removing {stream} from {name}"):
+                publish(
+                    branch,
+                    Staged("", ()),
+                    stream,
+                    replace=True,
+                    properties={
+                        "job": "remove",
+                        "stream": stream,
+                        "messages": str(sum(files.values())),
+                    },
+                    table_properties={Archived.key(stream): ""} if is_archive else None,
+                )
+        if rows:
+            removed[name] = sum(rows.values())
     if not removed:
         raise ArchiveError(f"no table of {warehouse} has rows of stream {stream!r}; check the name")
     return removed
@@ -161,10 +178,13 @@ def _expire(catalog: Catalog, name: str, limit: datetime) -> int:
         table = catalog.load_table((NAMESPACE, name))
         moment = int(limit.timestamp() * 1000)
         older = [s for s in table.metadata.snapshots if s.timestamp_ms <= moment]
-        # The newest of them was the table at that moment: readers may have opened it since.
-        current = max(older, key=lambda s: s.sequence_number or 0, default=None)
-        heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        gone = [s.snapshot_id for s in older if s is not current and s.snapshot_id not in heads]
+        ids = {s.snapshot_id for s in older}
+        # The newest of a branch was the branch at that moment: readers may have opened it since.
+        kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        for head in list(kept):
+            past = ancestors_of(table.snapshot_by_id(head), table.metadata)
+            kept.update(islice((s.snapshot_id for s in past if s.snapshot_id in ids), 1))
+        gone = sorted(ids - kept)
         # Another job may have published, or removed them.
         with contextlib.suppress(CommitFailedException, ValueError):
             if gone:

@@ -36,7 +36,7 @@ from jobs.files.transform import WORDS, Done, Quarantine, Sift, TransformTask
 from jobs.progress import step
 from jobs.session import Spark
 from jobs.settings.transform import TransformSettings
-from jobs.warehouse import specs, staging, tables, versions
+from jobs.warehouse import branches, specs, staging, tables, versions
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.staging import Staged
 from jobs.warehouse.tables import data_files
@@ -141,6 +141,7 @@ def transform(
     there = tables.days_of(source, settings.stream)
     if not there:
         raise Archived.none(source, settings.stream)
+    branches.fork(settings.warehouse)
     target = tables.open_table(settings.warehouse, specs.TRANSFORMED, create=True)
     files = tables.data_files(source, settings.stream, settings.days)
     scan = Scan.of(source, specs.MESSAGES, files)

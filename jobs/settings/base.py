@@ -50,6 +50,7 @@ class Option:
         is_option: whether people can give it; if not, only programs can.
         unless: of a part: the fields beside it that make it unneeded, unless the command line
             names it.
+        offers: of a part: those of its fields that people can give here, though not elsewhere.
     """
 
     key: str | None = None
@@ -69,6 +70,7 @@ class Option:
     is_argument: bool = False
     is_option: bool = True
     unless: tuple[str, ...] = ()
+    offers: tuple[str, ...] = ()
 
 
 class _OptionOfField(Option):
@@ -181,14 +183,18 @@ def settings_of(model: type[Settings], *, every: bool = False) -> Iterator[Setti
 
 
 def _settings(
-    model: type[Settings], path: tuple[str, ...], above: tuple[type[Settings], ...], every: bool
+    model: type[Settings],
+    path: tuple[str, ...],
+    above: tuple[type[Settings], ...],
+    every: bool,
+    offered: tuple[str, ...] = (),
 ) -> Iterator[Setting]:
     for name, field in model.model_fields.items():
         option, kind, is_several = _marked(*_meaning(field.annotation), field.metadata)
         if isinstance(kind, type) and issubclass(kind, Settings) and not option.parts:
-            for inner in _settings(kind, (*path, name), (*above, model), every):
+            for inner in _settings(kind, (*path, name), (*above, model), every, option.offers):
                 yield replace(inner, unless=inner.unless or option.unless)
-        elif option.is_option or every:
+        elif option.is_option or every or name in offered:
             yield Setting((*path, name), field, option, kind, is_several, (*above, model))
 
 

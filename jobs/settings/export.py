@@ -10,7 +10,7 @@ from pydantic import model_validator
 from jobs.settings.base import Name, Seed, Settings, setting
 from jobs.settings.days import Stream
 from jobs.settings.mappings import Account
-from jobs.settings.warehouse import Warehouse
+from jobs.settings.warehouse import BranchedWarehouse, Warehouse
 
 
 class ExportSettings(Settings):
@@ -68,7 +68,7 @@ class ExportSettings(Settings):
         "Also rename the subjects in the headers of schedules (Nats-Schedule-Target, "
         "Nats-Schedule-Source). Without this option, headers don't change.",
     )
-    warehouse: Warehouse = Warehouse()
+    warehouse: BranchedWarehouse = Warehouse()
 
     @model_validator(mode="after")
     def _has_configuration(self) -> ExportSettings:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from jobs.settings.base import Name, Settings, setting
-from jobs.settings.warehouse import Warehouse
+from jobs.settings.warehouse import BRANCH, Warehouse
 
 
 def _days(value: Any) -> Any:
@@ -21,6 +21,8 @@ def _days(value: Any) -> Any:
 class MaintenanceSettings(Settings):
     """What to tidy up."""
 
+    alternatives = (("remove_stream", "remove_branch"),)
+
     retention: Annotated[timedelta, BeforeValidator(_days)] = setting(
         timedelta(days=7),
         "For how many days a snapshot of a table can still be read after it was replaced.",
@@ -30,6 +32,11 @@ class MaintenanceSettings(Settings):
     )
     remove_stream: Name | None = setting(
         None, "Remove this stream from all tables, and do nothing else."
+    )
+    remove_branch: Name | None = setting(
+        None,
+        "Remove this branch, which `transform --branch` made, and do nothing else.",
+        pattern=BRANCH,
     )
     warehouse: Warehouse = Warehouse()
     now: datetime | None = setting(

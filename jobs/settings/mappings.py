@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from jobs.settings.base import Name, Points, Probability, Seed, Settings, setting
 from jobs.settings.days import StreamDays
+from jobs.settings.warehouse import BranchedWarehouse, Warehouse
 
 if TYPE_CHECKING:
     from nats_transform.mappings.mapping import AccountMappings
@@ -64,6 +65,8 @@ class MappedDays(StreamDays):
 
 class JudgedDays(StreamDays):
     """Some days of a stream, and how strictly the shares of destinations are judged."""
+
+    warehouse: BranchedWarehouse = Warehouse()
 
     tolerance: Points = setting(
         1.0,

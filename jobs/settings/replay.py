@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from jobs.settings.base import Name, WithCommas, setting
 from jobs.settings.connection import NatsSettings
 from jobs.settings.days import Stream, StreamDays
+from jobs.settings.warehouse import BranchedWarehouse, Warehouse
 
 SentFate = Literal["mapped", "unmatched"]
 Consent = Literal["skips", "limits", "versions", "ingress", "rollup", "ttl"]
@@ -46,6 +47,7 @@ class ReplaySettings(StreamDays):
     )
     rate: float | None = setting(None, "Send at most N messages a second.", gt=0, metavar="N")
     dry_run: bool = setting(False, "Check everything that a replay checks, and send nothing.")
+    warehouse: BranchedWarehouse = Warehouse()
     window: int = setting(
         500, "How many messages may wait for the server's answer.", ge=1, is_option=False
     )

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from jobs.settings.base import Folder, Name, Settings, setting
+from pydantic import field_validator
+
+from jobs.settings.base import Folder, Name, Option, Settings, setting
 
 VARIABLE = "NATS_TRANSFORM_WAREHOUSE"
+MAIN = "main"
+"""Iceberg's name for the branch that everybody reads."""
+BRANCH = "^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$"
+"""What a branch can be called."""
 
 
 class Warehouse(Settings):
@@ -20,6 +27,19 @@ class Warehouse(Settings):
     catalog: Name | None = setting(
         None, "A catalog of the PyIceberg configuration, instead of a folder."
     )
+    branch: Name | None = setting(
+        None,
+        "The branch of `transformed_messages` to work on. Only `transform` makes a new one.",
+        pattern=BRANCH,
+        env="NATS_TRANSFORM_BRANCH",
+        otherwise="main, which everybody reads",
+        is_option=False,
+    )
+
+    @field_validator("branch")
+    @classmethod
+    def _main_is_none(cls, branch: str | None) -> str | None:
+        return None if branch == MAIN else branch
 
     @property
     def folder(self) -> Path:
@@ -28,3 +48,7 @@ class Warehouse(Settings):
 
     def __str__(self) -> str:
         return f"catalog {self.catalog}" if self.catalog else str(self.folder)
+
+
+BranchedWarehouse = Annotated[Warehouse, Option(offers=("branch",))]
+"""The same for jobs on transformed messages, of which there are branches."""

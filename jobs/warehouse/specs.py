@@ -36,6 +36,7 @@ class TableSpec:
         raw: the text columns of such rows that may hold any bytes.
         partitions: the columns that have only one value in each file.
         about: what each column of `schema` means.
+        has_branches: whether another mapping makes other rows, which a branch keeps apart.
     """
 
     name: str
@@ -44,6 +45,7 @@ class TableSpec:
     raw: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ("stream", "day")
     about: Mapping[str, str] = field(default_factory=dict, compare=False)
+    has_branches: bool = False
 
 
 def _stored(rows: pa.Schema, raw: Sequence[str]) -> Iterator[pa.Field]:
@@ -94,6 +96,7 @@ def table_spec(
     fields: Mapping[str, pa.DataType],
     raw: Sequence[str] = (),
     about: Mapping[str, str] | None = None,
+    has_branches: bool = False,
 ) -> TableSpec:
     """The spec of a table for rows with these columns; all of them may be null.
 
@@ -102,6 +105,7 @@ def table_spec(
         fields: the columns of its rows.
         raw: those of text that may hold any bytes.
         about: what columns mean that mean something else, or are not there, in other tables.
+        has_branches: as of `TableSpec`.
     """
     ids = iter(range(1, 10_000))
     rows = pa.schema(fields)
@@ -122,7 +126,8 @@ def table_spec(
         for number, field in numbered
     ]
     known = {column.name: texts[column.name] for column in columns}
-    return TableSpec(name, Schema(*columns), rows, tuple(raw), about=known)
+    schema = Schema(*columns)
+    return TableSpec(name, schema, rows, tuple(raw), about=known, has_branches=has_branches)
 
 
 def _iceberg_type(kind: pa.DataType, ids: Iterator[int]) -> Any:
@@ -145,6 +150,7 @@ TRANSFORMED = table_spec(
     "transformed_messages",
     messages.TRANSFORMED,
     raw=(*MESSAGES.raw, "mapped_subject", "mapping_source", "mapping_destination"),
+    has_branches=True,
 )
 QUARANTINED = table_spec(
     "quarantined_messages",
@@ -154,6 +160,7 @@ QUARANTINED = table_spec(
         "quarantined": "The suite and the expectation that the row breaks, which kept it out of "
         "`transformed_messages`."
     },
+    has_branches=True,
 )
 WEIGHT_AUDIT = table_spec(
     "weight_audit",

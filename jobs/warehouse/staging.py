@@ -7,6 +7,7 @@ holds rows of exactly one (stream, day), which lets a day be replaced by swappin
 from __future__ import annotations
 
 import contextlib
+import copy
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,10 +20,12 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.errors import ConcurrentWrite
+from jobs.settings.warehouse import MAIN
 from jobs.warehouse.folder import filesystem_of, place
 from jobs.warehouse.tables import (
     PROPERTY,
     attempts,
+    branch_of,
     data_files,
     digest_properties,
     warehouse_errors,
@@ -84,7 +87,7 @@ def publish(
     """The id of the snapshot in which the staged files are part of the table: one commit.
 
     Args:
-        table: the table in the state that the job has read.
+        table: the table, or its branch, in the state that the job has read.
         staged: the new files; they are deleted if they cannot be published.
         stream: the stream of the rows.
         days: the days of the rows; None for the whole stream.
@@ -103,7 +106,7 @@ def publish(
     try:
         with warehouse_errors(table.location()):
             for _ in attempts(table.name()[-1]):
-                current = table.catalog.load_table(table.name())
+                current = copy.copy(table).refresh()
                 there = data_files(current, stream, days)
                 is_base = current.metadata_location == table.metadata_location
                 if not is_base and _paths(there) != _paths(data_files(table, stream, days)):
@@ -112,7 +115,13 @@ def publish(
                         "meanwhile; nothing was published, run again"
                     )
                 transaction = current.transaction()
-                update = transaction.update_snapshot(snapshot_properties=snapshot_properties)
+                if branch_of(table) != MAIN and not current.metadata.snapshots:
+                    # PyIceberg writes the first snapshot of a table in the main branch only.
+                    transaction.update_snapshot().fast_append().commit()
+                    with contextlib.suppress(CommitFailedException):
+                        transaction.commit_transaction()
+                    continue
+                update = transaction.update_snapshot(snapshot_properties, branch_of(table))
                 old_files = there if replace else []
                 with update.overwrite() if old_files else update.fast_append() as snapshot:
                     for old in old_files:
@@ -126,7 +135,8 @@ def publish(
                     table.refresh()
                     break
     except ConcurrentWrite:
-        drop(staged, table)
+        if staged.folder:
+            drop(staged, table)
         raise
     assert published is not None  # noqa: S101 - we made it
     return published.snapshot_id

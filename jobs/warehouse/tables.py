@@ -26,23 +26,25 @@ from pyiceberg.exceptions import (
     RESTError,
     TableAlreadyExistsError,
 )
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, In
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, In
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import DataScan, Table, TableProperties
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError, text_of
+from jobs.errors import ConcurrentWrite, JobError, NoBranch, NoTable, WarehouseError, text_of
+from jobs.settings.warehouse import MAIN
 from jobs.settings.warehouse import Warehouse as Warehouse
 from jobs.warehouse.catalogs import Catalog, load_catalog, settings_of
 from jobs.warehouse.folder import CATALOG_FILE, folder_catalog
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.store import StoreIO
+from nats_transform.errors import did_you_mean
 
 PROPERTY = "nats-transform."
 _FILES = PROPERTY + "files."
@@ -72,6 +74,41 @@ _TABLE_PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
+
+
+class Branch(Table):
+    """A table as one of its branches has it: empty, unless the table has this branch.
+
+    Whatever reads it reads the branch, and `jobs.warehouse.staging` publishes in the branch.
+
+    Attributes:
+        branch: the name of the branch.
+    """
+
+    branch: str
+
+    def __init__(self, table: Table, branch: str) -> None:
+        vars(self).update(vars(table), branch=branch)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the table has this branch."""
+        return self.branch in self.metadata.refs
+
+    def current_snapshot(self) -> Snapshot | None:
+        """The newest snapshot of the branch."""
+        return self.snapshot_by_name(self.branch)
+
+    def scan(self, row_filter: Any = AlwaysTrue(), *args: Any, **kwargs: Any) -> DataScan:  # noqa: B008
+        """A scan of the branch; PyIceberg takes no snapshot for the newest of the main branch."""
+        filter = row_filter if self.is_there else AlwaysFalse()
+        scan = super().scan(filter, *args, **kwargs)
+        return scan.use_ref(self.branch) if self.is_there else scan
+
+
+def branch_of(table: Table) -> str:
+    """The branch that a table was opened with."""
+    return table.branch if isinstance(table, Branch) else MAIN
 
 
 @contextlib.contextmanager
@@ -127,18 +164,31 @@ def _settings(catalog: str) -> dict[str, Any]:
 
 
 def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> Table:
-    """A table of the warehouse.
+    """A table of the warehouse, or a `Branch` of it.
 
     Args:
-        warehouse: the warehouse.
+        warehouse: the warehouse, and the branch if it names one and the table has branches.
         spec: which table.
         create: make it if it is not there, and add the columns that one of an older release lacks;
             for jobs that write. Else a table that is not there is an error.
 
     Raises:
         NoTable: it is not there.
+        NoBranch: it has no such branch, and is not to be made.
         WarehouseError: the warehouse cannot be used.
     """
+    table = _open_table(warehouse, spec, create)
+    if warehouse.branch is None or not spec.has_branches:
+        return table
+    branch = Branch(table, warehouse.branch)
+    if not create and not branch.is_there:
+        names = sorted(name for name in table.metadata.refs if name != MAIN)
+        there = did_you_mean(branch.branch, names) or f"; it has {', '.join(names) or 'none'}"
+        raise NoBranch(f"{'.'.join(table.name())} has no branch {branch.branch!r}{there}")
+    return branch
+
+
+def _open_table(warehouse: Warehouse, spec: TableSpec, create: bool) -> Table:
     try:
         catalog = open_catalog(warehouse, create)
     except NoTable:
@@ -226,12 +276,12 @@ def slice_of(
 
 
 def find_table(warehouse: Warehouse, spec: TableSpec) -> Table | None:
-    """The table; None if there is none.
+    """The table; None if there is none, or not this branch of it.
 
     Raises:
         WarehouseError: the catalog cannot be reached.
     """
-    with contextlib.suppress(NoTable):
+    with contextlib.suppress(NoTable, NoBranch):
         return open_table(warehouse, spec)
     return None
 

@@ -1,0 +1,90 @@
+"""The life of a branch: another mapping's rows beside those that everybody reads.
+
+A branch begins with the rows of the main branch, whose files it shares. A tag, `NAME.base`, keeps
+the state that it began with: which days are the branch's own is seen by what differs from it.
+Messages, their census, mapping versions and audits, whose rows name their version, have no
+branches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from pyiceberg.exceptions import CommitFailedException
+
+from jobs.errors import ConcurrentWrite
+from jobs.settings.warehouse import Warehouse
+from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
+from jobs.warehouse.tables import (
+    Branch,
+    attempts,
+    data_files,
+    find_table,
+    open_table,
+    warehouse_errors,
+)
+
+_BASE = ".base"
+
+
+def fork(warehouse: Warehouse) -> None:
+    """Makes the branch that the warehouse names, if it is not there.
+
+    Raises:
+        ConcurrentWrite: other jobs kept getting in first.
+        WarehouseError: the tables cannot be opened or written.
+    """
+    if warehouse.branch is None or find_table(warehouse, TRANSFORMED) is not None:
+        return
+    # Last the table whose branch says that all of it is there.
+    for spec in (QUARANTINED, TRANSFORMED):
+        table = find_table(warehouse.model_copy(update={"branch": None}), spec)
+        for _ in attempts(spec.name):
+            head = None if table is None else table.current_snapshot()
+            if table is None or head is None:
+                break  # the first rows of the branch make it
+            with warehouse_errors(warehouse), contextlib.suppress(CommitFailedException):
+                refs = table.manage_snapshots().create_branch(head.snapshot_id, warehouse.branch)
+                refs.create_tag(head.snapshot_id, warehouse.branch + _BASE).commit()
+                break
+            table.refresh()
+
+
+def remove(warehouse: Warehouse) -> dict[str, int]:
+    """Removes the branch that the warehouse names: how many rows it had, by the name of the table.
+
+    Raises:
+        NoBranch: there is none of this name.
+        ConcurrentWrite: another job published in it meanwhile.
+        WarehouseError: the tables cannot be opened or written.
+    """
+    removed = {}
+    for spec in (TRANSFORMED, QUARANTINED):
+        table = find_table(warehouse, spec)
+        if isinstance(table, Branch):
+            removed[spec.name] = sum(file.record_count for file in data_files(table))
+            drop(table)
+    if not removed:
+        open_table(warehouse, TRANSFORMED)  # which says what there is instead
+    return removed
+
+
+def drop(branch: Branch) -> None:
+    """Removes a branch of a table as it was loaded, and its base.
+
+    Raises:
+        ConcurrentWrite: another job published in it meanwhile.
+    """
+    head = branch.current_snapshot()
+    for _ in attempts(branch.name()[-1]):
+        refs = branch.manage_snapshots().remove_branch(branch.branch)
+        if (base := branch.branch + _BASE) in branch.metadata.refs:
+            refs = refs.remove_tag(base)
+        with contextlib.suppress(CommitFailedException):
+            refs.commit()
+            return
+        if branch.refresh().current_snapshot() != head:
+            raise ConcurrentWrite(
+                f"another job changed branch {branch.branch} of {'.'.join(branch.name())} "
+                "meanwhile, so the branch stays; run again"
+            )

@@ -1,0 +1,271 @@
+"""Branches: another mapping's rows beside those that everybody reads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import NoBranch
+from jobs.ingest import ingest
+from jobs.maintain import maintain, remove_stream
+from jobs.registry import JOBS
+from jobs.session import SessionOnDemand
+from jobs.settings.base import settings_of
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.maintain import MaintenanceSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings, VerifyTableSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import TransformResult, transform
+from jobs.verify_table import verify_table
+from jobs.warehouse import versions
+from jobs.warehouse.branches import fork
+from jobs.warehouse.specs import TRANSFORMED
+from jobs.warehouse.tables import data_files, open_table, snapshot_id
+from nats_transform import AccountMappings, Destination, Mapping
+from tests.support.archive import archive, message, rows_of
+from tests.support.command import nats_transform
+
+DAY = date(2026, 3, 1)
+COUNT, DAYS = 60, 3
+OLD, NEW = (
+    AccountMappings([Mapping("a.*", [Destination(f"{name}.$1")])]) for name in ("old", "new")
+)
+HERE = SessionOnDemand(SparkSettings())
+AFTER_RETENTION = datetime.now(UTC) + timedelta(days=8)
+
+
+def on(warehouse: Warehouse, branch: str | None) -> Warehouse:
+    return warehouse.model_copy(update={"branch": branch})
+
+
+def run(
+    warehouse: Warehouse,
+    mappings: AccountMappings,
+    branch: str | None = None,
+    day: date | None = None,
+) -> TransformResult:
+    settings = TransformSettings(
+        stream="S", mapping=Path("unused"), warehouse=on(warehouse, branch), first_day=day
+    )
+    result = transform(HERE, settings, mappings)
+    assert result.refused is None
+    return result
+
+
+def prefixes(warehouse: Warehouse, branch: str | None = None) -> dict[date, set[str]]:
+    """The first token of the new subjects of each day."""
+    found: dict[date, set[str]] = {}
+    for row in rows_of(on(warehouse, branch), spec=TRANSFORMED):
+        found.setdefault(row.day, set()).add(row.mapped_subject.partition(".")[0])
+    return found
+
+
+def days(*tokens: str) -> dict[date, set[str]]:
+    return {DAY + timedelta(days=n): {token} for n, token in enumerate(tokens)}
+
+
+def add(warehouse: Warehouse, first: int, days: int = DAYS) -> None:
+    """Ingests messages, the same number each day."""
+    dump = warehouse.folder.parent / "messages.jsonl"
+    rows = [
+        {"seq": n, "ts": str(DAY + timedelta(days=(n - first) * days // COUNT)), "subject": "a.b"}
+        for n in range(first, first + COUNT)
+    ]
+    dump.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ingest(HERE, IngestSettings(stream="S", jsonl=str(dump), warehouse=warehouse))
+
+
+@pytest.fixture
+def made(warehouse: Warehouse) -> Warehouse:
+    """Three days, transformed."""
+    add(warehouse, 1)
+    run(warehouse, OLD)
+    return warehouse
+
+
+def test_a_branch_is_beside_what_everybody_reads(made: Warehouse) -> None:
+    before = snapshot_id(open_table(made, TRANSFORMED))
+    result = run(made, NEW, "next", DAY)
+    assert prefixes(made) == days("old", "old", "old")
+    assert snapshot_id(open_table(made, TRANSFORMED)) == before
+    assert prefixes(made, "next") == days("new", "old", "old")
+    assert snapshot_id(open_table(on(made, "next"), TRANSFORMED)) == result.snapshot_id
+    run(made, NEW, "next", DAY + timedelta(days=1))
+    assert prefixes(made, "next") == days("new", "new", "old")
+    run(made, NEW, None, DAY + timedelta(days=2))
+    assert prefixes(made) == days("old", "old", "new")
+    assert prefixes(made, "next") == days("new", "new", "old")
+
+
+def test_a_branch_of_a_table_that_has_no_rows(warehouse: Warehouse) -> None:
+    archive(warehouse, [message(1, "a.1", datetime(2026, 3, 1, tzinfo=UTC))])
+    run(warehouse, NEW, "next")
+    assert prefixes(warehouse) == {}
+    assert prefixes(warehouse, "next") == days("new")
+    run(warehouse, OLD)
+    assert prefixes(warehouse) == days("old")
+    assert prefixes(warehouse, "next") == days("new")
+
+
+def test_readers_are_told_which_branches_there_are(made: Warehouse) -> None:
+    run(made, NEW, "next")
+    for name, end in (("nxt", "did you mean next?"), ("other", "it has next, next.base")):
+        with pytest.raises(NoBranch, match=rf"has no branch '{name}'; {end}"):
+            rows_of(on(made, name), spec=TRANSFORMED)
+    assert on(made, "main") != made  # model_copy checks nothing
+    assert Warehouse(dir=made.dir, branch="main") == made
+    given = ("verify-table", "--stream", "S", "--warehouse", str(made.folder), "--branch")
+    code, _, text = nats_transform(*given, "nxt")
+    assert (code, text.count("\n")) == (2, 1)
+    assert "did you mean next?" in text
+
+
+def test_jobs_on_transformed_messages_take_a_branch() -> None:
+    taken = {job for job in JOBS if "branch" in {one.key for one in settings_of(JOBS[job].model)}}
+    assert taken == {"transform", "verify-table", "audit", "replay", "export"}
+
+
+def test_what_reads_a_branch_reads_its_rows(made: Warehouse) -> None:
+    new = run(made, NEW, "next").mapping_version
+    assert versions.of_stream(on(made, "next"), "S", None).mapping_version == new
+    assert versions.of_stream(made, "S", None).mapping_version != new
+    result = verify_table(HERE, VerifyTableSettings(stream="S", warehouse=on(made, "next")))
+    assert result.holds
+    assert result.tables[-1].mapping_version == new
+
+
+def scans(warehouse: Warehouse, work: Callable[[], object]) -> list[set[str]]:
+    """Which first tokens each of many scans of the main branch saw while some work was done."""
+    seen: list[set[str]] = []
+    begun, done = threading.Event(), threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.append(set.union(*prefixes(warehouse).values()))
+            begun.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    begun.wait()
+    try:
+        work()
+    finally:
+        done.set()
+        reader.join()
+    return seen
+
+
+def test_readers_meanwhile_see_nothing_of_it(made: Warehouse) -> None:
+    assert set.union(*scans(made, lambda: run(made, NEW, "next"))) == {"old"}
+
+
+# What a killed job has done by then: it is ended at its Nth write of a file or of the catalog.
+_KILLED = """
+import os, sys
+from pathlib import Path
+from sqlalchemy.orm import Session
+from jobs.warehouse.folder import FolderIO
+from tests.jobs.warehouse import test_branches as tests
+from jobs.settings.warehouse import Warehouse
+
+left = int(sys.argv[2])
+
+def counting(function):
+    def wrapped(*args, **kwargs):
+        global left
+        left -= 1
+        if left < 0:
+            os._exit(9)
+        return function(*args, **kwargs)
+    return wrapped
+
+FolderIO.new_output = counting(FolderIO.new_output)
+Session.commit = counting(Session.commit)
+tests.WORK[sys.argv[3]](Warehouse(dir=Path(sys.argv[1])))
+"""
+WORK: dict[str, Callable[[Warehouse], object]] = {
+    "transform": lambda warehouse: run(warehouse, NEW, "next"),
+}
+
+
+def killed(warehouse: Warehouse, work: str, points: range) -> int:
+    """Does the work again and again, each time killed one write later, until it is done.
+
+    Returns:
+        At how many writes it was killed.
+    """
+    for point in points:
+        program = [sys.executable, "-c", _KILLED, str(warehouse.folder), str(point), work]
+        code = subprocess.run(program, cwd=Path(__file__).parents[3]).returncode
+        if code == 0:
+            return point
+        assert code == 9
+        assert set.union(*prefixes(warehouse).values()) in ({"old"}, {"new"})
+    return len(points)
+
+
+@pytest.mark.slow
+def test_killed_at_every_write_while_it_writes_a_branch(made: Warehouse) -> None:
+    assert killed(made, "transform", range(100)) > 5
+    assert prefixes(made) == days("old", "old", "old")
+    assert prefixes(made, "next") == days("new", "new", "new")
+
+
+def test_maintenance_keeps_branches(made: Warehouse) -> None:
+    run(made, OLD, "next", DAY)
+    run(made, NEW, "next", DAY)
+    run(made, NEW, None, DAY)
+    run(made, NEW)
+    removed = maintain(MaintenanceSettings(warehouse=made, now=AFTER_RETENTION))
+    assert removed["transformed_messages"].snapshots == 2  # type: ignore[union-attr]
+    assert prefixes(made) == days("new", "new", "new")
+    assert prefixes(made, "next") == days("new", "old", "old")
+    there = {path.name for path in made.folder.rglob("transformed_messages/data/**/*.parquet")}
+
+    where = ("--warehouse", str(made.folder))
+    code, text, _ = nats_transform("maintain", "--remove-branch", "next", *where)
+    assert (code, text) == (0, f"transformed_messages: {COUNT} rows of branch next removed\n")
+    assert nats_transform("maintain", "--remove-branch", "next", *where)[0] == 2
+    assert set(open_table(made, TRANSFORMED).metadata.refs) == {"main"}
+    maintain(MaintenanceSettings(warehouse=made, now=AFTER_RETENTION))
+    left = {path.name for path in made.folder.rglob("transformed_messages/data/**/*.parquet")}
+    assert left < there
+    assert prefixes(made) == days("new", "new", "new")
+
+
+def test_a_state_of_a_branch_that_was_replaced_a_moment_ago_can_still_be_read(
+    made: Warehouse,
+) -> None:
+    run(made, NEW, "next", DAY)
+    reader = open_table(on(made, "next"), TRANSFORMED)
+    run(made, OLD, "next", DAY)
+    run(made, NEW, None)  # a newer snapshot, which is no state of the branch
+    newest = reader.refresh().current_snapshot()
+    assert newest is not None
+    moment = datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC) - timedelta(seconds=0.002)
+    retention = MaintenanceSettings(warehouse=made).retention
+    removed = maintain(MaintenanceSettings(warehouse=made, now=moment + retention))
+    assert removed["transformed_messages"].snapshots == 0  # type: ignore[union-attr]
+
+
+def test_a_removed_stream_is_removed_from_branches(made: Warehouse) -> None:
+    run(made, NEW, "next", DAY)
+    assert remove_stream(made, "S")["transformed_messages"] == COUNT + COUNT // DAYS
+    for branch in (None, "next"):
+        assert data_files(open_table(on(made, branch), TRANSFORMED), "S") == []
+
+
+def test_a_branch_that_begins_twice_begins_once(made: Warehouse) -> None:
+    """As after a run that was killed, or refused by a check."""
+    fork(on(made, "next"))
+    run(made, NEW)
+    fork(on(made, "next"))
+    assert prefixes(made, "next") == days("old", "old", "old")
