@@ -111,6 +111,7 @@ JOBS = {
         "verify:VerifySettings", "verify.run:verify", needs_spark=False, levels=("missing",)
     ),
     "census-export": Job("census:CensusExportSettings", "census_export:export_census"),
+    "promote": Job("branches:PromoteSettings", "promote:promote", needs_spark=False),
     "replay": Job("replay:ReplaySettings", "replay:replay", needs_spark=False, levels=("refused",)),
     "export": Job("export:ExportSettings", "export:export", needs_spark=False, levels=("finding",)),
     "maintain": Job("maintain:MaintenanceSettings", "maintain:maintain", needs_spark=False),

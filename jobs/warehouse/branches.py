@@ -24,7 +24,10 @@ from jobs.warehouse.tables import (
     warehouse_errors,
 )
 
-_BASE = ".base"
+
+def base_of(branch: str) -> str:
+    """The tag of the state that a branch began with."""
+    return f"{branch}.base"
 
 
 def fork(warehouse: Warehouse) -> None:
@@ -45,7 +48,7 @@ def fork(warehouse: Warehouse) -> None:
                 break  # the first rows of the branch make it
             with warehouse_errors(warehouse), contextlib.suppress(CommitFailedException):
                 refs = table.manage_snapshots().create_branch(head.snapshot_id, warehouse.branch)
-                refs.create_tag(head.snapshot_id, warehouse.branch + _BASE).commit()
+                refs.create_tag(head.snapshot_id, base_of(warehouse.branch)).commit()
                 break
             table.refresh()
 
@@ -78,9 +81,9 @@ def drop(branch: Branch) -> None:
     head = branch.current_snapshot()
     for _ in attempts(branch.name()[-1]):
         refs = branch.manage_snapshots().remove_branch(branch.branch)
-        if (base := branch.branch + _BASE) in branch.metadata.refs:
+        if (base := base_of(branch.branch)) in branch.metadata.refs:
             refs = refs.remove_tag(base)
-        with contextlib.suppress(CommitFailedException):
+        with warehouse_errors(branch.location()), contextlib.suppress(CommitFailedException):
             refs.commit()
             return
         if branch.refresh().current_snapshot() != head:

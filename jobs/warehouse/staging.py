@@ -10,7 +10,7 @@ import contextlib
 import copy
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -99,6 +99,34 @@ def publish(
         ConcurrentWrite: someone changed files of this stream and these days since.
         WarehouseError: the catalog cannot be reached or written.
     """
+    return commit(
+        table,
+        staged,
+        lambda state: data_files(state, stream, days),
+        f"stream {stream}",
+        replace=replace,
+        properties=properties,
+        table_properties=table_properties,
+    )
+
+
+def commit(
+    table: Table,
+    staged: Staged,
+    files_in: Callable[[Table], Sequence[DataFile]],
+    what: str,
+    *,
+    replace: bool = True,
+    properties: Mapping[str, str],
+    table_properties: Mapping[str, str] | None = None,
+) -> int:
+    """As `publish`, for any files of a table.
+
+    Args:
+        table, staged, replace, properties, table_properties: as `publish` takes them.
+        files_in: gives the files that are replaced, or joined, in a state of the table.
+        what: what they are of, for an error.
+    """
     snapshot_properties = {PROPERTY + name: value for name, value in properties.items()}
     kept = digest_properties(staged.folder, staged.digests) | {
         PROPERTY + name: value for name, value in (table_properties or {}).items()
@@ -107,11 +135,11 @@ def publish(
         with warehouse_errors(table.location()):
             for _ in attempts(table.name()[-1]):
                 current = copy.copy(table).refresh()
-                there = data_files(current, stream, days)
+                there = files_in(current)
                 is_base = current.metadata_location == table.metadata_location
-                if not is_base and _paths(there) != _paths(data_files(table, stream, days)):
+                if not is_base and _paths(there) != _paths(files_in(table)):
                     raise ConcurrentWrite(
-                        f"another job changed {'.'.join(table.name())} for stream {stream} "
+                        f"another job changed {'.'.join(table.name())} for {what} "
                         "meanwhile; nothing was published, run again"
                     )
                 transaction = current.transaction()

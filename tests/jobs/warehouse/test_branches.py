@@ -15,9 +15,11 @@ import pytest
 from jobs.errors import NoBranch
 from jobs.ingest import ingest
 from jobs.maintain import maintain, remove_stream
+from jobs.promote import PromoteResult, promote
 from jobs.registry import JOBS
 from jobs.session import SessionOnDemand
 from jobs.settings.base import settings_of
+from jobs.settings.branches import PromoteSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.spark import SparkSettings
@@ -28,7 +30,7 @@ from jobs.verify_table import verify_table
 from jobs.warehouse import versions
 from jobs.warehouse.branches import fork
 from jobs.warehouse.specs import TRANSFORMED
-from jobs.warehouse.tables import data_files, open_table, snapshot_id
+from jobs.warehouse.tables import data_files, open_table, snapshot_id, snapshot_properties
 from nats_transform import AccountMappings, Destination, Mapping
 from tests.support.archive import archive, message, rows_of
 from tests.support.command import nats_transform
@@ -129,7 +131,8 @@ def test_readers_are_told_which_branches_there_are(made: Warehouse) -> None:
 
 
 def test_jobs_on_transformed_messages_take_a_branch() -> None:
-    taken = {job for job in JOBS if "branch" in {one.key for one in settings_of(JOBS[job].model)}}
+    path = ("warehouse", "branch")
+    taken = {job for job in JOBS if path in {one.path for one in settings_of(JOBS[job].model)}}
     assert taken == {"transform", "verify-table", "audit", "replay", "export"}
 
 
@@ -163,8 +166,72 @@ def scans(warehouse: Warehouse, work: Callable[[], object]) -> list[set[str]]:
     return seen
 
 
-def test_readers_meanwhile_see_nothing_of_it(made: Warehouse) -> None:
-    assert set.union(*scans(made, lambda: run(made, NEW, "next"))) == {"old"}
+def promoted(warehouse: Warehouse) -> PromoteResult:
+    return promote(PromoteSettings(branch="next", warehouse=warehouse))
+
+
+def test_readers_see_the_old_version_until_it_is_promoted_and_then_the_new_one(
+    made: Warehouse,
+) -> None:
+    def work() -> None:
+        run(made, NEW, "next")
+        promoted(made)
+
+    seen = scans(made, work)
+    assert {*map(frozenset, seen)} <= {frozenset({"old"}), frozenset({"new"})}
+    assert sorted(seen, key=lambda tokens: tokens == {"new"}) == seen
+    assert seen[0] == {"old"}
+    assert prefixes(made) == days("new", "new", "new")
+
+
+def test_only_the_days_of_the_branch_are_promoted(made: Warehouse) -> None:
+    result = run(made, NEW, "next", DAY)
+    run(made, NEW, None, DAY + timedelta(days=2))
+    where = ("--warehouse", str(made.folder))
+    code, text, _ = nats_transform("promote", "next", *where)
+    table = open_table(made, TRANSFORMED)
+    assert (code, text) == (
+        0,
+        f"S: 1 day of branch next promoted\nmapping version {result.mapping_version}\n"
+        f"{COUNT // DAYS} messages, snapshot {snapshot_id(table)}\n",
+    )
+    assert prefixes(made) == days("new", "old", "new")
+    assert set(table.metadata.refs) == {"main"}
+    wanted = {"job": "promote", "branch": "next", "mapping-version": result.mapping_version}
+    assert snapshot_properties(table).items() >= wanted.items()
+    assert verify_table(HERE, VerifyTableSettings(stream="S", warehouse=made)).holds
+    code, _, error = nats_transform("promote", "next", *where)
+    assert (code, error.count("\n")) == (2, 1)
+    # What only the table has now is there when the branch's snapshots are gone.
+    maintain(MaintenanceSettings(warehouse=made, now=AFTER_RETENTION))
+    assert prefixes(made) == days("new", "old", "new")
+
+
+def test_a_branch_that_lacks_messages_is_not_promoted(made: Warehouse) -> None:
+    run(made, NEW, "next")
+    add(made, COUNT + 1, days=1)
+    result = promoted(made)
+    assert result.refused is not None
+    assert "branch next has 20 messages of stream S on 2026-03-01, and the archive has 80" in (
+        result.refused
+    )
+    assert prefixes(made) == days("old", "old", "old")
+    run(made, NEW, "next", DAY)
+    assert promoted(made).refused is None
+    assert verify_table(HERE, VerifyTableSettings(stream="S", warehouse=made)).holds
+
+
+def test_a_branch_without_days_of_its_own_ends(made: Warehouse) -> None:
+    fork(on(made, "next"))
+    run(made, NEW)
+    assert promoted(made).days == {}
+    assert prefixes(made) == days("new", "new", "new")
+    assert set(open_table(made, TRANSFORMED).metadata.refs) == {"main"}
+
+
+def test_main_is_no_branch_to_promote(made: Warehouse) -> None:
+    with pytest.raises(NoBranch, match="main is what everybody reads"):
+        promote(PromoteSettings(branch="main", warehouse=made))
 
 
 # What a killed job has done by then: it is ended at its Nth write of a file or of the catalog.
@@ -193,6 +260,7 @@ tests.WORK[sys.argv[3]](Warehouse(dir=Path(sys.argv[1])))
 """
 WORK: dict[str, Callable[[Warehouse], object]] = {
     "transform": lambda warehouse: run(warehouse, NEW, "next"),
+    "promote": lambda warehouse: promoted(warehouse),
 }
 
 
@@ -217,6 +285,15 @@ def test_killed_at_every_write_while_it_writes_a_branch(made: Warehouse) -> None
     assert killed(made, "transform", range(100)) > 5
     assert prefixes(made) == days("old", "old", "old")
     assert prefixes(made, "next") == days("new", "new", "new")
+
+
+@pytest.mark.slow
+def test_killed_at_every_write_of_a_promotion(made: Warehouse) -> None:
+    """Whoever runs it again finishes it, also if only the branch is left to remove."""
+    run(made, NEW, "next")
+    assert killed(made, "promote", range(100)) > 5
+    assert prefixes(made) == days("new", "new", "new")
+    assert set(open_table(made, TRANSFORMED).metadata.refs) == {"main"}
 
 
 def test_maintenance_keeps_branches(made: Warehouse) -> None:
