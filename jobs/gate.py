@@ -22,11 +22,10 @@ from jobs.session import Spark
 from jobs.warehouse import staging
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.staging import Staged
-from jobs.warehouse.tables import data_files, partitions_of, warehouse_errors
+from jobs.warehouse.tables import data_files, stream_and_day, warehouse_errors
 
 Also = Callable[[Spark, Table, Sequence[DataFile]], Iterable[ExpectationResult]]
 _OF_CHECK = ("name", "topic", "expects", "success", "blocks", "observed", "examples")
-_EPOCH = date(1970, 1, 1).toordinal()
 NOT_RUN = "not run"
 """What the properties of a snapshot say if nobody looked at its rows."""
 
@@ -64,11 +63,10 @@ class Check:
 
 def manifest(table: Table, files: Sequence[DataFile]) -> list[dict[str, Any]]:
     """A row for each file, for people and Great Expectations."""
-    stream, day = (partitions_of(table).index(name) for name in ("stream", "day"))
+    key = stream_and_day(table)
     return [
         {
-            "stream": file.partition[stream],
-            "day": date.fromordinal(_EPOCH + file.partition[day]),
+            **dict(zip(("stream", "day"), key(file), strict=True)),
             "file_path": file.file_path,
             "record_count": file.record_count,
         }

@@ -7,8 +7,8 @@ died is finished by the next one: the branch goes last.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
-from datetime import date, timedelta
+from collections.abc import Collection
+from datetime import date
 from functools import partial
 
 from pydantic import BaseModel, ConfigDict
@@ -25,18 +25,16 @@ from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from jobs.warehouse.staging import Staged, commit
 from jobs.warehouse.tables import (
     Branch,
+    Day,
+    by_day,
     data_files,
     find_table,
     mapping_version_of,
     open_table,
-    partitions_of,
     snapshot_id,
     snapshot_properties,
+    stream_and_day,
 )
-
-_EPOCH = date(1970, 1, 1)
-Day = tuple[str, date]
-"""A stream and a day."""
 
 
 class PromoteResult(BaseModel):
@@ -106,27 +104,21 @@ def promote(settings: PromoteSettings) -> PromoteResult:
 
 
 def _files_of(table: Table, days: Collection[Day]) -> list[DataFile]:
-    return [file for day, files in _by_day(table).items() if day in days for file in files]
-
-
-def _by_day(table: Table) -> Mapping[Day, list[DataFile]]:
-    stream, day = (partitions_of(table).index(name) for name in ("stream", "day"))
-    found: dict[Day, list[DataFile]] = defaultdict(list)
-    for file in data_files(table):
-        moment = _EPOCH + timedelta(days=file.partition[day])
-        found[file.partition[stream], moment].append(file)
-    return found
+    key = stream_and_day(table)
+    return [file for file in data_files(table) if key(file) in days]
 
 
 def _own_days(branch: Branch) -> list[Day]:
     """The days that differ from those that the branch began with."""
-    base = _by_day(Branch(branch, base_of(branch.branch)))
+    here, base = (
+        {day: {file.file_path for file in files} for day, files in _by_day(state).items()}
+        for state in (branch, Branch(branch, base_of(branch.branch)))
+    )
+    return [day for day in here.keys() | base.keys() if here.get(day) != base.get(day)]
 
-    def paths(files: list[DataFile]) -> set[str]:
-        return {file.file_path for file in files}
 
-    there = _by_day(branch)
-    return [day for day, files in there.items() if paths(files) != paths(base.get(day, []))]
+def _by_day(table: Table) -> dict[Day, list[DataFile]]:
+    return by_day(table, data_files(table))
 
 
 def _incomplete(warehouse: Warehouse, branches: list[Branch], days: Collection[Day]) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import date
 
 from pydantic import BaseModel, computed_field
 from pyiceberg.manifest import DataFile
@@ -27,8 +27,6 @@ from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from nats_transform.digest import Digest
 from nats_transform.mappings.unseen import Unseen
-
-_EPOCH = date(1970, 1, 1)
 
 
 class Verified(Reported):
@@ -166,11 +164,8 @@ def _transformed_check(
 
 
 def _by_day(table: Table, stream: str, days: Sequence[date] | None) -> dict[date, list[DataFile]]:
-    position = tables.partitions_of(table).index("day")
-    by_day: dict[date, list[DataFile]] = defaultdict(list)
-    for file in tables.data_files(table, stream, days):
-        by_day[_EPOCH + timedelta(days=file.partition[position])].append(file)
-    return by_day
+    of_day = tables.by_day(table, tables.data_files(table, stream, days))
+    return {day: files for (_, day), files in of_day.items()}
 
 
 def _rows(files: Sequence[DataFile]) -> int:

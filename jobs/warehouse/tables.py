@@ -12,7 +12,8 @@ import random
 import sqlite3
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, cast
 
@@ -47,6 +48,8 @@ from jobs.warehouse.store import StoreIO
 from nats_transform.errors import did_you_mean
 
 PROPERTY = "nats-transform."
+Day = tuple[str, date]
+"""A stream and a day."""
 _FILES = PROPERTY + "files."
 _ATTEMPTS = 20
 
@@ -350,12 +353,24 @@ def partitions_of(table: Table) -> list[str]:
     return [name for name in names if name is not None]
 
 
+def stream_and_day(table: Table) -> Callable[[DataFile], Day]:
+    """A function that gives the stream and the day of a file's rows."""
+    stream, day = (partitions_of(table).index(name) for name in ("stream", "day"))
+    epoch = date(1970, 1, 1)
+    return lambda file: (file.partition[stream], epoch + timedelta(days=file.partition[day]))
+
+
+def by_day(table: Table, files: Iterable[DataFile]) -> dict[Day, list[DataFile]]:
+    """Files by the stream and the day of their rows."""
+    key, of_day = stream_and_day(table), defaultdict[Day, list[DataFile]](list)
+    for file in files:
+        of_day[key(file)].append(file)
+    return of_day
+
+
 def days_of(table: Table, stream: str) -> list[date]:
     """The days that the table has of a stream, ascending."""
-    position = partitions_of(table).index("day")
-    epoch = date(1970, 1, 1)
-    days = {epoch + timedelta(days=f.partition[position]) for f in data_files(table, stream)}
-    return sorted(days)
+    return sorted(day for _, day in by_day(table, data_files(table, stream)))
 
 
 def snapshot_id(table: Table) -> int | None:

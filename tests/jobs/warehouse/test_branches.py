@@ -30,6 +30,7 @@ from jobs.verify_table import verify_table
 from jobs.warehouse import versions
 from jobs.warehouse.branches import fork
 from jobs.warehouse.specs import TRANSFORMED
+from jobs.warehouse.staging import Staged, publish
 from jobs.warehouse.tables import data_files, open_table, snapshot_id, snapshot_properties
 from nats_transform import AccountMappings, Destination, Mapping
 from tests.support.archive import archive, message, rows_of
@@ -227,6 +228,18 @@ def test_a_branch_without_days_of_its_own_ends(made: Warehouse) -> None:
     assert promoted(made).days == {}
     assert prefixes(made) == days("new", "new", "new")
     assert set(open_table(made, TRANSFORMED).metadata.refs) == {"main"}
+
+
+def test_a_day_that_a_branch_has_emptied_is_promoted(warehouse: Warehouse) -> None:
+    moments = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2, 3)]
+    archive(warehouse, [message(n, "a.1", moment) for n, moment in enumerate(moments)])
+    run(warehouse, OLD)
+    run(warehouse, NEW, "next", DAY)
+    second = DAY + timedelta(days=1)
+    branch = open_table(on(warehouse, "next"), TRANSFORMED)
+    publish(branch, Staged("", ()), "S", [second], replace=True, properties={})
+    assert promoted(warehouse).days == {"S": [DAY, second]}
+    assert prefixes(warehouse) == {DAY: {"new"}, second + timedelta(days=1): {"old"}}
 
 
 def test_main_is_no_branch_to_promote(made: Warehouse) -> None:
