@@ -224,7 +224,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown name: the known name that is nearest, or nothing."""
     import difflib
 
-    names = {one.lower(): one for one in known}
+    names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(name.lower(), names, 1)
     return f"; did you mean {visible(names[near[0]])}?" if near else ""
 

@@ -75,7 +75,7 @@ def aggregates(
             version=mapping_version,
             before=before,
         )
-    counted = tuple(one for one in suite.expectations if one.column)
+    counted = tuple(expectation for expectation in suite.expectations if expectation.column)
     measures = batches.measures_of(batch, suite, read_files)
     return batches.aggregates(report_on(measures, replace(suite, expectations=counted)))
 

@@ -66,7 +66,7 @@ def markdown_text(text: str) -> str:
     """A text without any meaning for Markdown, HTML or mentions."""
     # A character reference is never markup. GitHub finds mentions and addresses later, in the text
     # as people see it: a word joiner (U+2060), which nobody sees, keeps them apart.
-    shown = _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", one_line(text))
+    shown = _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", one_line(text))
     return re.sub("&#(?:64|35);", r"\g<0>&#8288;", shown)
 
 

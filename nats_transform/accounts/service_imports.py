@@ -18,43 +18,43 @@ def services_with(imports: Sequence[Entry], moves: Moves) -> tuple[Entry, ...]:
 
     nats-server maps a request before it looks for an import.
     """
-    found = list(imports)
-    for one, move in _requests(imports, moves):
-        new = _moved_service(one, move)
-        if new is not None and new not in found:
-            found.append(new)
-    return tuple(found)
+    services = list(imports)
+    for entry, move in _requests(imports, moves):
+        new = _moved_service(entry, move)
+        if new is not None and new not in services:
+            services.append(new)
+    return tuple(services)
 
 
 def stuck_services(imports: Sequence[Entry], moves: Moves) -> Iterator[tuple[Entry, Move]]:
     """Imports of services that some requests would no longer reach, with the move of these."""
     wide = services_with(imports, moves)
-    for one, move in _requests(imports, moves):
-        names = move.names(one.to or one.subject)
+    for entry, move in _requests(imports, moves):
+        names = move.names(entry.to or entry.subject)
         if names is not None and not any(
-            other.kind == one.kind and is_subset(names[1], of=other.local) for other in wide
+            other.kind == entry.kind and is_subset(names[1], of=other.local) for other in wide
         ):
-            yield one, move
+            yield entry, move
 
 
 def _requests(imports: Sequence[Entry], moves: Moves) -> Iterator[tuple[Entry, Move]]:
-    for one in imports:
-        for move in moves.under([one.local]) if one.kind == "service" else ():
-            if move.names(one.local) is not None:
-                yield one, move
+    for entry in imports:
+        for move in moves.under([entry.local]) if entry.kind == "service" else ():
+            if move.names(entry.local) is not None:
+                yield entry, move
 
 
-def _moved_service(one: Entry, move: Move) -> Entry | None:
-    local = one.to or one.subject
-    pair = kept(move, local, None) if local == one.local and one.is_movable else None
+def _moved_service(entry: Entry, move: Move) -> Entry | None:
+    local = entry.to or entry.subject
+    pair = kept(move, local, None) if local == entry.local and entry.is_movable else None
     # The server fills in the wildcards of a service in their order.
     if (
         pair is None
         or pair[1] != number_wildcards(local)
-        or one.subject.count(ANY_TOKEN) != (pair[0].count(ANY_TOKEN))
+        or entry.subject.count(ANY_TOKEN) != (pair[0].count(ANY_TOKEN))
     ):
         return None
-    return replace(one, to=pair[0]) if is_import("service", one.subject, pair[0]) else None
+    return replace(entry, to=pair[0]) if is_import("service", entry.subject, pair[0]) else None
 
 
 def is_import(kind: str, subject: str, to: str) -> bool:

@@ -54,7 +54,7 @@ class Entry:
     def local(self) -> str:
         """The filter, as the importing account sees it."""
         tokens = (self.to or self.subject).split(SEPARATOR)
-        return SEPARATOR.join(ANY_TOKEN if is_placeholder(one) else one for one in tokens)
+        return SEPARATOR.join(ANY_TOKEN if is_placeholder(token) else token for token in tokens)
 
     @property
     def is_public(self) -> bool:
@@ -93,16 +93,16 @@ def shared_streams(
     """
     known = list(accounts)
     exports = [
-        SharedStream(one.subject)
+        SharedStream(entry.subject)
         for name, shares in known
         if name in names
-        for one in shares.exports
-        if one.kind == "stream"
+        for entry in shares.exports
+        if entry.kind == "stream"
     ]
     imports = [
-        SharedStream(one.subject, name)
+        SharedStream(entry.subject, name)
         for name, shares in known
-        for one in shares.imports
-        if one.kind == "stream" and one.account in names
+        for entry in shares.imports
+        if entry.kind == "stream" and entry.account in names
     ]
     return tuple(dict.fromkeys([*exports, *imports]))

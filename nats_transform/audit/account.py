@@ -187,7 +187,7 @@ def cause_of(
             True,
         )
     published = balance.published or 0
-    found = [
+    causes = [
         (
             balance.missing,
             published,
@@ -202,10 +202,10 @@ def cause_of(
             "published at another time or in another cluster",
         ),
     ]
-    for count, total, text in found:
+    for count, total, text in causes:
         is_much = count > tolerance * total  # else no interval starts above the tolerance
         if is_much and statistics.intervals(count, total, confidence)[0] > tolerance:
             return Cause(text, True)
-    found.append((balance.open, stored, f"{plural(balance.open, 'message')} may be missing"))
-    count, total, text = max(found)
+    causes.append((balance.open, stored, f"{plural(balance.open, 'message')} may be missing"))
+    count, total, text = max(causes)
     return Cause(text, False) if total and count / total > tolerance / 2 else None

@@ -135,18 +135,18 @@ def findings(draws: Draws) -> Iterator[Finding]:
         messages = int(stretches.sum()) * STRETCH
         if not messages:
             continue
-        for test, of_count, seen in (
+        for name, of_count, seen in (
             ("runs", _repeats, draws.repeats[place]),
             ("spacing", _unevenness, draws.unevenness[place]),
         ):
             expected, p_value = _bound(stretches, of_count, float(seen))
-            yield Finding(test, draws.ends[place], messages, float(seen), expected, p_value)  # type: ignore[arg-type]
+            yield Finding(name, draws.ends[place], messages, float(seen), expected, p_value)  # type: ignore[arg-type]
     table = _pooled(draws.keys)
     if min(table.shape) > 1:
-        found = scipy.stats.chi2_contingency(table, correction=False)
+        test = scipy.stats.chi2_contingency(table, correction=False)
         free = (table.shape[0] - 1) * (table.shape[1] - 1)
         yield Finding(
-            "keys", None, int(table.sum()), float(found.statistic), free, float(found.pvalue)
+            "keys", None, int(table.sum()), float(test.statistic), free, float(test.pvalue)
         )
 
 

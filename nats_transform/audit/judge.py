@@ -220,12 +220,12 @@ def _alarm(rule: MappingCounts, criteria: Criteria, level: float) -> datetime | 
     crossed = np.zeros(len(hours), bool)
     for n, target in enumerate(rule.targets):
         tolerance = criteria.tolerance_of(target.expected)
-        found = [
+        evidence = [
             sequential.evidence(hits, misses, hours, edge, tolerance)
             for hits, misses, edge in _sides(rule.hours, n, target, tolerance)
         ]
         # One half of the stake is on “too many”, the other on “too few”.
-        crossed |= np.logaddexp(*found) - np.log(2) >= -np.log1p(-level)
+        crossed |= np.logaddexp(*evidence) - np.log(2) >= -np.log1p(-level)
     return rule.hours[int(crossed.argmax())].end if crossed.any() else None
 
 
@@ -237,9 +237,9 @@ def _sides(
     For the second question hits and misses are exchanged. Messages of unknown destination are
     counted where they make an alarm less likely.
     """
-    found = [sample.bounds for sample in samples]
-    least, rest_most = (np.array([getattr(b, x)[n] for b in found]) for x in ("least", "rest_most"))
-    most, rest_least = (np.array([getattr(b, x)[n] for b in found]) for x in ("most", "rest_least"))
+    edges = [sample.bounds for sample in samples]
+    least, rest_most = (np.array([getattr(b, x)[n] for b in edges]) for x in ("least", "rest_most"))
+    most, rest_least = (np.array([getattr(b, x)[n] for b in edges]) for x in ("most", "rest_least"))
     yield least, rest_most, target.expected + tolerance
     yield rest_least, most, 1 - (target.expected - tolerance)
 
@@ -259,15 +259,15 @@ def _judged_at_any_look(
     error = (1 - level) * sequential.weight([0, *(_hour(sample, whole) for sample in rest)])
     low, high, outside = [], [], []
     for n, target in enumerate(targets):
-        found, ends = list[Floats](), list[Floats]()
+        evidence, ends = list[Floats](), list[Floats]()
         tolerance = criteria.tolerance_of(target.expected)
         for hits, misses, edge in _sides(samples, n, target, tolerance):
-            found.append(sequential.above(hits, misses, edge, tolerance))
+            evidence.append(sequential.above(hits, misses, edge, tolerance))
             share = target.expected if not ends else 1 - target.expected
             ends.append(sequential.interval(hits, hits + misses, share, tolerance, 1 - error)[0])
         low.append(ends[0])
         high.append(1 - ends[1])
-        outside.append(np.logaddexp(*found) - np.log(2) >= -np.log(error))
+        outside.append(np.logaddexp(*evidence) - np.log(2) >= -np.log(error))
     return np.array(low).T, np.array(high).T, np.array(outside).T
 
 
@@ -455,13 +455,13 @@ def _total(
     lists = {tuple((t.end, t.expected) for t in rule.targets if t.weight) for rule, _ in members}
     same = None
     if len(lists) == 1 and not split.ambiguous and not criteria.sequential:
-        found = statistics.homogeneity(
+        test = statistics.homogeneity(
             [spread(rule.whole, rule.targets, ends).certain.tolist() for rule, _ in members]
         )
         same = Goodness(
-            method=found.method,
-            p_value=found.p_value,
-            p_adjusted=min(1.0, found.p_value * len(design.totals)),
+            method=test.method,
+            p_value=test.p_value,
+            p_adjusted=min(1.0, test.p_value * len(design.totals)),
         )
     out = [audit for _, audit in members if audit.verdict is Verdict.OUTSIDE]
     hides = split.verdict is not Verdict.OUTSIDE and bool(out)

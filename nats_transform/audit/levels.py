@@ -66,18 +66,18 @@ class Design:
     def comparisons(self) -> int:
         """How many intervals share the error of the samples."""
         return sum(map(intervals, self.totals)) + sum(
-            one.intervals * (1 if self.sequential else 1 + one.buckets) for one in self.extents
+            e.intervals * (1 if self.sequential else 1 + e.buckets) for e in self.extents
         )
 
     @property
     def fits(self) -> int:
         """How many samples have a test of the exact weights."""
-        return sum(1 + one.buckets for one in self.extents)
+        return sum(1 + extent.buckets for extent in self.extents)
 
     @property
     def segments(self) -> int:
         """How many intervals all regimes that the data could choose have."""
-        return sum(one.intervals * (one.hours * (one.hours + 1) // 2) for one in self.extents)
+        return sum(e.intervals * (e.hours * (e.hours + 1) // 2) for e in self.extents)
 
     @property
     def sample(self) -> float:
@@ -92,7 +92,7 @@ class Design:
     @property
     def chance(self) -> float:
         """The factor that corrects the p-value of a test of chance."""
-        return sum(tests(one.ends) for one in self.extents) / CHANCE
+        return sum(tests(extent.ends) for extent in self.extents) / CHANCE
 
     def _level(self, part: float, count: int) -> float:
         return 1 - (1 - self.confidence) * part / max(1, count)
@@ -106,10 +106,10 @@ class Design:
             return self
         factor = _STEP ** ceil(log(factor, _STEP))
         extents = []
-        for one in self.extents:
-            hours = ceil(one.hours * factor)
-            more = (hours - one.hours) / (24 if self.by == "day" else 1)
-            extents.append(Extent(one.ends, hours, max(1, one.buckets) + ceil(more)))
+        for extent in self.extents:
+            hours = ceil(extent.hours * factor)
+            more = (hours - extent.hours) / (24 if self.by == "day" else 1)
+            extents.append(Extent(extent.ends, hours, max(1, extent.buckets) + ceil(more)))
         return replace(self, extents=tuple(extents))
 
 

@@ -140,8 +140,10 @@ class Audit:
         # An audit that does not start at midnight sees a part of one day more.
         buckets = covered if self.criteria.by == "hour" else ceil(covered / 24) + 1
         return Design(
-            tuple(Extent(ends, covered, buckets) for one in mappings for ends in one.clusters),
-            tuple(one.together for one in mappings if len(one.clusters) > 1),
+            tuple(
+                Extent(ends, covered, buckets) for mapping in mappings for ends in mapping.clusters
+            ),
+            tuple(mapping.together for mapping in mappings if len(mapping.clusters) > 1),
             self.criteria.confidence,
             self.criteria.by,
         )
@@ -162,7 +164,7 @@ class Audit:
             return self.design(mappings, 1 if hours is None else float(hours.max()))
 
         # All shares of all mappings must be found within; one of two follows from the other.
-        parts = sum(one.intervals for one in design_of(1).extents)
+        parts = sum(extent.intervals for extent in design_of(1).extents)
         power = 1 - (1 - self.power) / parts
 
         def needed(level: float) -> int | None:
@@ -227,10 +229,7 @@ def _ends(
         names = [cluster for _, cluster in scopes]
         counts = [1 + len(others[source, name]) for name in names]
         shares = {
-            share.destination
-            for name in names
-            if source in known
-            for share in known[source].shares(name)
+            share.destination for n in names if source in known for share in known[source].shares(n)
         }
         if clusters is not None:
             counts = [max(counts)] * clusters
@@ -259,7 +258,7 @@ def hours_until(rates: Floats, messages: int) -> Floats | None:
     weeks = np.ceil(messages / week) - 1  # the last message is in the part that is looked up
     rest = messages - weeks * week
     ahead = np.concatenate([[0.0], np.tile(rates, 2).cumsum()])
-    found = []
+    hours = []
     for start in range(WEEK):
         # Rounding must not lead past a week without traffic at its end.
         wanted = min(ahead[start] + rest, ahead[start + WEEK])
@@ -268,8 +267,8 @@ def hours_until(rates: Floats, messages: int) -> Floats | None:
         if hour > start:
             part = (wanted - ahead[hour - 1]) / max(ahead[hour] - ahead[hour - 1], 1e-9)
             hour -= 1
-        found.append(weeks * WEEK + hour - start + part)
-    return np.array(found, np.float64)
+        hours.append(weeks * WEEK + hour - start + part)
+    return np.array(hours, np.float64)
 
 
 def _canary(

@@ -117,10 +117,10 @@ def counted(
     doubled: Mapping[Scope, Doubled] | None,
 ) -> list[MappingCounts]:
     """The counts of every mapping, cluster and period; `assess` explains the arguments."""
-    found = _by_scope(periods, tallies, published or {})
-    unchanged = steady(criteria.confidence, len(found))
+    by_scope = _by_scope(periods, tallies, published or {})
+    unchanged = steady(criteria.confidence, len(by_scope))
     result = []
-    for scope, entries in found.items():
+    for scope, entries in by_scope.items():
         index, source, cluster = scope
         mapping = next(m for m in periods[index].mappings.mappings if m.source == source)
         sent = published.get(scope) if published is not None else None

@@ -82,15 +82,15 @@ def fits(samples: Sequence[Sequence[int]], shares: Sequence[float]) -> list[Fit]
     chances = chances[used] / chances.sum() if used.any() else chances[used]
     is_large = (cells.sum(axis=1) == totals) & (totals > 50) & (len(chances) > 1)
     is_large &= totals * chances.min(initial=1) >= ENOUGH
-    found: dict[int, Fit] = {}
+    tested: dict[int, Fit] = {}
     if is_large.any():  # at once: a call of SciPy's checks its arguments for longer than it counts
         expected = totals[is_large, None] * chances
         test = scipy.stats.power_divergence(
             cells[is_large], expected, axis=1, lambda_="log-likelihood"
         )
         places = np.flatnonzero(is_large).tolist()
-        found = {n: Fit("G", float(p)) for n, p in zip(places, test.pvalue, strict=True)}
-    return [found.get(n) or _fit(cells[n], int(total), chances) for n, total in enumerate(totals)]
+        tested = {n: Fit("G", float(p)) for n, p in zip(places, test.pvalue, strict=True)}
+    return [tested.get(n) or _fit(cells[n], int(total), chances) for n, total in enumerate(totals)]
 
 
 def _fit(seen: Counts, total: int, chances: Floats) -> Fit:
@@ -272,12 +272,12 @@ def change_points(counts: ArrayLike, confidence: float) -> list[int]:
         best[end] = costs[before[end]]
     if not np.isfinite(best[steps]):
         return []
-    found: list[int] = []
+    places: list[int] = []
     place = int(before[steps])
     while place > 0:
-        found.append(place)
+        places.append(place)
         place = int(before[place])
-    return found[::-1]
+    return places[::-1]
 
 
 def _deviance(inside: Floats, sizes: Floats) -> Floats:

@@ -21,7 +21,7 @@ def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict
     Raises:
         InvalidBackup: the new subjects are not known, or nats-server would refuse it.
     """
-    found = dict(config)
+    adapted = dict(config)
     for name in _TRANSFORMS:
         source = (config.get(name) or {}).get("src") or ANY_TAIL
         if config.get(name) and any(collide(source, m.source) for m in mappings.mappings):
@@ -30,43 +30,43 @@ def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict
                 "change; write the new stream's configuration and give it with --config"
             )
     if subjects := config.get("subjects"):
-        found["subjects"] = adapted_filters(subjects, mappings)
+        adapted["subjects"] = adapted_filters(subjects, mappings)
     try:
-        parse_stream(found)
+        parse_stream(adapted)
     except InvalidStream as error:
         raise InvalidBackup(
-            f"the subjects {', '.join(map(str, found.get('subjects') or []))} make no valid "
+            f"the subjects {', '.join(map(str, adapted.get('subjects') or []))} make no valid "
             f"stream ({error}); write the new stream's configuration and give it with --config"
         ) from error
-    return found
+    return adapted
 
 
 def adapted_filters(filters: Iterable[str], mappings: AccountMappings) -> list[str]:
     """Filters of all new subjects of the messages of some filters; none covers another."""
-    found = [image for filter in filters for image in _images(filter, mappings)]
+    images = [image for filter in filters for image in _images(filter, mappings)]
     return [
-        one
-        for place, one in enumerate(found)
+        image
+        for place, image in enumerate(images)
         if not any(
-            is_subset(one, other) and (not is_subset(other, one) or before < place)
-            for before, other in enumerate(found)
+            is_subset(image, other) and (not is_subset(other, image) or before < place)
+            for before, other in enumerate(images)
             if before != place
         )
     ]
 
 
 def _images(filter: str, mappings: AccountMappings) -> list[str]:
-    found: list[str] = []
+    images: list[str] = []
     for mapping in mappings.mappings:
         if not collide(filter, mapping.source):
             continue
         # A token such as `*a` covers any token, which no filter of what is shared can say.
         part = intersection(filter, mapping.source)
-        found += [
+        images += [
             filter_of_results(transform) if part is None else image(transform, part)
             for _, share in mapping.ends()
             if (transform := share.transform)
         ]
         if is_subset(filter, mapping.source):
-            return found  # all its messages are mapped by now
-    return [*found, filter]
+            return images  # all its messages are mapped by now
+    return [*images, filter]

@@ -143,8 +143,8 @@ def first_bytes(file: Readable) -> bytes:
         InvalidBackup: it is no S2 stream, or has fewer.
     """
     out = np.empty(LARGEST_BLOCK, np.uint8)
-    made = Decoder(file).into(out)
-    if made < len(MAGIC):
+    length = Decoder(file).into(out)
+    if length < len(MAGIC):
         raise InvalidBackup("it is empty")
     return out[: len(MAGIC)].tobytes()
 
@@ -259,12 +259,12 @@ class _Unpacked:
             point, buffer = self.point(after), self._buffer[self._start :]
             entries = np.empty((min(most, len(buffer) // 5 + 1), 6), np.int64)
             consumed = ctypes.c_int64()
-            found = library().nats_archive_scan(
+            result = library().nats_archive_scan(
                 *(address(buffer), size(len(buffer)), size(len(entries)), size(largest)),
                 *(address(entries), ctypes.byref(consumed)),
             )
             try:
-                count = checked(found)
+                count = checked(result)
             except InvalidBackup as error:
                 raise InvalidBackup(f"{error}, at byte {self._position} unpacked") from None
             self._move(consumed.value)
@@ -298,9 +298,9 @@ class _Unpacked:
         buffer = np.empty(max(_BUFFER, 2 * left) + LARGEST_BLOCK, np.uint8)
         buffer[:left] = self._buffer[self._start :]
         self._chunks.append((self._position + left, self._decoder.offset))
-        made = self._decoder.into(buffer[left:])
-        self._buffer, self._start = buffer[: left + made], 0
-        return made > 0
+        length = self._decoder.into(buffer[left:])
+        self._buffer, self._start = buffer[: left + length], 0
+        return length > 0
 
 
 _CUT_OFF = "it is cut off: the mark at its end is missing"

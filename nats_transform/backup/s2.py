@@ -75,9 +75,9 @@ class Decoder:
             InvalidBackup: the stream is damaged or cut off.
         """
         while True:
-            made = self._unpack(out)
-            if made or (self._is_at_end and not self._packed):
-                return made
+            length = self._unpack(out)
+            if length or (self._is_at_end and not self._packed):
+                return length
             if self._is_at_end:
                 raise InvalidBackup(f"it is cut off at byte {self.offset + len(self._packed)}")
             more = self._file.read(_READ_BYTES)
@@ -87,14 +87,14 @@ class Decoder:
     def _unpack(self, out: Bytes) -> int:
         packed = np.frombuffer(self._packed, np.uint8)
         consumed = ctypes.c_int64()
-        made = library().nats_s2_decode(
+        length = library().nats_s2_decode(
             *(address(packed), size(len(packed)), address(out), size(len(out))),
             *(ctypes.byref(self._state), ctypes.byref(consumed)),
         )
         self.offset += consumed.value
         self._packed = self._packed[consumed.value :]
         try:
-            return checked(made)
+            return checked(length)
         except InvalidBackup as error:
             raise InvalidBackup(f"{error}, at byte {self.offset}") from None
 

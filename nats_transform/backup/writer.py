@@ -97,10 +97,10 @@ class ArchiveWriter:
         total = int(sum(part.sum() for part in sizes))
         out = np.empty(total + count * _ENTRY_BYTES, np.uint8)
         columns = np.array([[o.ctypes.data, b.ctypes.data] for o, b in texts], np.uintp)
-        made = library().nats_archive_write(
+        length = library().nats_archive_write(
             *(address(columns), address(moments), address(numbers), size(count), address(out))
         )
-        self._encoder.write(out[:made].data)
+        self._encoder.write(out[:length].data)
         self._first = self._first or (int(numbers[0]), int(moments[0]))
         self._last, self._last_time = int(numbers[-1]), int(moments[-1])
         self._messages += count
@@ -155,20 +155,20 @@ def _plain(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]
         column = pc.fill_null(column, b"")
     column = column.cast(pa.binary())
     _, offsets, texts = column.buffers()
-    found = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     # An array without bytes has no buffer, and the C wants an address.
     has_bytes = texts is not None and texts.size > 0
-    return found, np.frombuffer(texts, np.uint8) if has_bytes else np.zeros(1, np.uint8)
+    return ends, np.frombuffer(texts, np.uint8) if has_bytes else np.zeros(1, np.uint8)
 
 
 def _document(name: str, content: Any) -> bytes:
     """An entry with JSON."""
     text = json.dumps(content).encode()
-    found = np.empty(len(name) + len(text) + _ENTRY_BYTES, np.uint8)
+    document = np.empty(len(name) + len(text) + _ENTRY_BYTES, np.uint8)
     texts = [_plain(pa.array([part], pa.binary())) for part in (name.encode(), b"", text)]
     columns = np.array([[o.ctypes.data, b.ctypes.data] for o, b in texts], np.uintp)
     zero = np.zeros(1, np.int64)
-    made = library().nats_archive_write(
-        *(address(columns), address(zero), address(zero), size(1), address(found))
+    length = library().nats_archive_write(
+        *(address(columns), address(zero), address(zero), size(1), address(document))
     )
-    return found[:made].tobytes()
+    return document[:length].tobytes()

@@ -67,22 +67,22 @@ def account_mappings(tree: Node) -> dict[str, AccountMappings]:
     """
     top = entries_of(tree)
     refusals = Refusals(InvalidConfig)
-    found: dict[str, AccountMappings] = {}
+    mappings: dict[str, AccountMappings] = {}
     with refusals.collected():
         _refuse_unknown(top, TOP_FIELDS, "nats-server doesn't know this field")
     with refusals.collected():
-        found[GLOBAL_ACCOUNT] = _mappings(top)
+        mappings[GLOBAL_ACCOUNT] = _mappings(top)
     with refusals.collected():
         accounts = field(top, "accounts")
         match accounts.node.value if accounts is not None else None:
             case tuple() as names:
-                found |= _named(names)
+                mappings |= _named(names)
             case MappingABC() as sections:
-                found |= _accounts(sections)
+                mappings |= _accounts(sections)
             case _:
                 pass  # the server looks at nothing else here
     refusals.tell()
-    return found
+    return mappings
 
 
 def account_shares(tree: Node) -> dict[str, Shares]:
@@ -108,7 +108,7 @@ def has_global_users(tree: Node) -> bool:
         for name, fields in _fields(tree).items()
         if fields is not top and name not in known
     ]
-    return not any(one is not None and one.node.value for one in users)
+    return not any(user is not None and user.node.value for user in users)
 
 
 def mapping_places(tree: Node) -> dict[str, dict[str, Place]]:
@@ -149,19 +149,19 @@ def entries_of(node: Node) -> Section:
 
 
 def _named(names: tuple[Node, ...]) -> dict[str, AccountMappings]:
-    found: dict[str, AccountMappings] = {}
+    accounts: dict[str, AccountMappings] = {}
     for node in names:
         if not isinstance(node.value, str):
             raise node.place.error(f"expected the name of an account, found {node.kind}")
         _refuse_reserved(node.value, node.place)
-        if node.value in found:
+        if node.value in accounts:
             raise node.place.error(f"the account {quoted(node.value)} is listed twice")
-        found[node.value] = AccountMappings(())
-    return found
+        accounts[node.value] = AccountMappings(())
+    return accounts
 
 
 def _accounts(sections: Section) -> dict[str, AccountMappings]:
-    found: dict[str, AccountMappings] = {}
+    accounts: dict[str, AccountMappings] = {}
     refusals = Refusals(InvalidConfig)
     for name, entry in sections.items():
         if entry.is_variable:
@@ -173,9 +173,9 @@ def _accounts(sections: Section) -> dict[str, AccountMappings]:
                 _refuse_unknown(
                     fields, ACCOUNT_FIELDS, "nats-server doesn't know this field of an account"
                 )
-            found[name] = _mappings(fields)
+            accounts[name] = _mappings(fields)
     refusals.tell()
-    return found
+    return accounts
 
 
 def _refuse_reserved(name: str, place: Place) -> None:
@@ -203,13 +203,13 @@ def _mappings(fields: Section) -> AccountMappings:
 
 def each_mapping(entries: Section, mapping_of: Callable[[str, Entry], Mapping]) -> AccountMappings:
     """The mappings of entries; if some are refused, the error has all of these."""
-    found = []
+    mappings = []
     refusals = Refusals(InvalidConfig)
     for source, entry in entries.items():
         with refusals.collected():
-            found.append(mapping_of(source, entry))
+            mappings.append(mapping_of(source, entry))
     refusals.tell()
-    return AccountMappings(tuple(found))
+    return AccountMappings(tuple(mappings))
 
 
 def _mapping(source: str, entry: Entry) -> Mapping:

@@ -13,10 +13,10 @@ def mappings_block(mappings: Mapping[str, Any]) -> str:
     lines = ["mappings {"]
     for source, destinations in mappings.items():
         lines.append(f"  {_key(source)}: [")
-        for one in destinations:
-            cluster = f", cluster: {quoted_string(one['cluster'])}" if "cluster" in one else ""
-            where = f"destination: {quoted_string(one['destination'])}"
-            lines.append(f"    {{ {where}, weight: {one['weight']}%{cluster} }}")
+        for share in destinations:
+            cluster = f", cluster: {quoted_string(share['cluster'])}" if "cluster" in share else ""
+            where = f"destination: {quoted_string(share['destination'])}"
+            lines.append(f"    {{ {where}, weight: {share['weight']}%{cluster} }}")
         lines.append("  ]")
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -24,7 +24,8 @@ def mappings_block(mappings: Mapping[str, Any]) -> str:
 def configured(value: Any) -> str:
     """A value in the syntax of a server's configuration."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{name}: {configured(one)}" for name, one in value.items()) + " }"
+        fields = ", ".join(f"{name}: {configured(field)}" for name, field in value.items())
+        return f"{{ {fields} }}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(configured, value)) + "]"
     return quoted_string(value) if isinstance(value, str) else json.dumps(value)
@@ -39,7 +40,7 @@ def _key(text: str) -> str:
 
 def quoted_string(text: str) -> str:
     """A string of a server's configuration."""
-    return f'"{_ACTING.sub(lambda found: _escape(found[0]), text)}"'
+    return f'"{_ACTING.sub(lambda match: _escape(match[0]), text)}"'
 
 
 # All escapes that nats-server knows, beside those of bytes (`lexDubQuotedString`).

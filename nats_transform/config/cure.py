@@ -88,7 +88,7 @@ def cured_text(path: str, cures: Mapping[str, str]) -> tuple[str, str]:
     lines = text.split("\n")
     new = text
     for line, column, old in sorted(_places(tree, path, cures), reverse=True):
-        start = sum(len(one) + 1 for one in lines[: line - 1]) + column - 1
+        start = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
         start += text[start : start + 1] in ("'", '"')
         if text.startswith(old, start):
             new = f"{new[:start]}{cures[old]}{new[start + len(old) :]}"
@@ -105,8 +105,8 @@ def _places(node: Node, path: str, cures: Mapping[str, str]) -> Iterator[tuple[i
     if isinstance(value, str) and value in cures and place.path == path:
         yield place.line or 1, place.column or 1, value
     elif isinstance(value, tuple):
-        for one in value:
-            yield from _places(one, path, cures)
+        for item in value:
+            yield from _places(item, path, cures)
     elif isinstance(value, Mapping):
         for entry in value.values():
             yield from _places(entry.node, path, cures)
@@ -116,7 +116,7 @@ def _replaced(value: Any, cures: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return cures.get(value, value)
     if isinstance(value, list):
-        return [_replaced(one, cures) for one in value]
+        return [_replaced(entry, cures) for entry in value]
     if isinstance(value, dict):
-        return {key: _replaced(one, cures) for key, one in value.items()}
+        return {key: _replaced(entry, cures) for key, entry in value.items()}
     return value

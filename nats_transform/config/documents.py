@@ -135,9 +135,9 @@ def stream_of(node: Node) -> StreamConfig:
         return parse_stream(plain(node))
     except InvalidStream as error:
         refusals = Refusals(InvalidConfig)
-        for one in (error, *error.others):
+        for refusal in (error, *error.others):
             with refusals.collected():
-                raise _place_of(node, str(one)).place.error(str(one)) from None
+                raise _place_of(node, str(refusal)).place.error(str(refusal)) from None
         refusals.tell()
         raise
 

@@ -73,17 +73,17 @@ def _edited(text: str, path: str, account: str, edit: Edit) -> str:
     tree = parse_server_text(Source(), path, text)
     key, (value,) = edit.block.partition(" ")[0].rstrip(":"), _values(edit.block)
     node, place, names = _holder(tree, account, edit)
-    found = field(_section(node), *names)
-    if found is None:
+    entry = field(_section(node), *names)
+    if entry is None:
         start = end = _open(text, path, node)
         new = f"\n{edit.block.strip()}\n"
     else:
-        start = _offset(text, path, found.place.path, found.place.line, found.place.column)
-        end = _end(text, path, found)
+        start = _offset(text, path, entry.place.path, entry.place.line, entry.place.column)
+        end = _end(text, path, entry)
         line = text[text.rfind("\n", 0, start) + 1 : start]
         new = _indented(edit.block, line[: len(line) - len(line.lstrip())])
-        key = found.key
-    made = text[:start] + new + text[end:]
+        key = entry.key
+    edited = text[:start] + new + text[end:]
     wanted: Any = plain(tree)
     inner = wanted
     for step in place:
@@ -91,12 +91,12 @@ def _edited(text: str, path: str, account: str, edit: Edit) -> str:
     inner.pop(key, None)
     inner[key] = value
     try:
-        said = plain(parse_server_text(Source(), path, made))
+        said = plain(parse_server_text(Source(), path, edited))
     except InvalidConfig:
         said = None
     if said != wanted:
         raise Unsafe(f"can't find where {edit.kind} of {edit.name} start and end")
-    return made
+    return edited
 
 
 def block_of(text: str, path: str, account: str) -> tuple[str, int]:
@@ -107,12 +107,12 @@ def block_of(text: str, path: str, account: str) -> tuple[str, int]:
         InvalidConfig: the text is no configuration.
     """
     node, _ = _account(parse_server_text(Source(), path, text), account)
-    found = field(_section(node), "mappings", "maps")
-    if found is None:
+    entry = field(_section(node), "mappings", "maps")
+    if entry is None:
         raise Unsafe(f"account {account} has no mappings in it")
-    place = found.node.place
+    place = entry.node.place
     start = _offset(text, path, place.path, place.line, place.column)
-    return text[start : _end(text, path, found)], place.line or 1
+    return text[start : _end(text, path, entry)], place.line or 1
 
 
 def _values(block: str) -> list[object]:
@@ -136,16 +136,16 @@ def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[
             return node, place, _DEFAULTS
     users = field(_section(node), "users")
     listed = users.node.value if users is not None else ()
-    found = [
+    numbers = [
         n
-        for n, one in enumerate(listed if isinstance(listed, tuple) else ())
-        if isinstance(one.value, Mapping)
-        and (name := field(one.value, *_USERS)) is not None
+        for n, user in enumerate(listed if isinstance(listed, tuple) else ())
+        if isinstance(user.value, Mapping)
+        and (name := field(user.value, *_USERS)) is not None
         and name.node.value == edit.name
     ]
-    if users is None or len(found) != 1 or not isinstance(listed, tuple):
+    if users is None or len(numbers) != 1 or not isinstance(listed, tuple):
         raise Unsafe(f"it has no user {edit.name}, or several")
-    return listed[found[0]], (*place, users.key, found[0]), _PERMISSIONS
+    return listed[numbers[0]], (*place, users.key, numbers[0]), _PERMISSIONS
 
 
 def _account(tree: Node, name: str) -> tuple[Node, Path]:
@@ -167,7 +167,7 @@ def _offset(text: str, path: str, place: str, line: int | None, column: int | No
     if place != path or line is None or column is None:
         raise Unsafe(f"what changes is included from {place}")
     lines = text.split("\n")
-    return sum(len(one) + 1 for one in lines[: line - 1]) + column - 1
+    return sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
 
 
 def _open(text: str, path: str, node: Node) -> int:
@@ -216,14 +216,14 @@ def secrets(text: str, path: str) -> Iterator[int]:
 
     A bcrypt hash and a variable are none.
     """
-    yield from (text.count("\n", 0, found.start() + 1) + 1 for found in _SECRET.finditer(text))
+    yield from (text.count("\n", 0, match.start() + 1) + 1 for match in _SECRET.finditer(text))
     yield from _secrets(parse_server_text(Source(), path, text), text, path)
 
 
 def _secrets(node: Node, text: str, path: str) -> Iterator[int]:
     if isinstance(node.value, tuple):
-        for one in node.value:
-            yield from _secrets(one, text, path)
+        for item in node.value:
+            yield from _secrets(item, text, path)
     elif isinstance(node.value, Mapping):
         for key, entry in node.value.items():
             yield from _secrets(entry.node, text, path)

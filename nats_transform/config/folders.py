@@ -23,18 +23,18 @@ def load_streams(place: Path) -> tuple[StreamConfig, ...]:
         InvalidConfig: there is no such file, a file is no stream, nats-server refuses the stream,
             or two files have a stream of the same name.
     """
-    found: dict[str, tuple[StreamConfig, Path]] = {}
+    streams: dict[str, tuple[StreamConfig, Path]] = {}
     for file in _json_files(place, "nats stream info NAME --json"):
         stream = load_all(file)[0].config
         if isinstance(stream, AccountMappings):
             raise InvalidConfig("this file has mappings; give a stream configuration", str(file))
-        if stream.name in found:
+        if stream.name in streams:
+            also = streams[stream.name][1]
             raise InvalidConfig(
-                f"stream {stream.name} is also in {found[stream.name][1]}; remove one of the files",
-                str(file),
+                f"stream {stream.name} is also in {also}; remove one of the files", str(file)
             )
-        found[stream.name] = stream, file
-    return tuple(stream for stream, _ in found.values())
+        streams[stream.name] = stream, file
+    return tuple(stream for stream, _ in streams.values())
 
 
 def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consumer, ...]:

@@ -77,8 +77,8 @@ def _complaint(
         position += 1  # to what the blanks lead to
     if complaint and (better := complaint(text, position, expected)):
         return better
-    found = text[position : position + 1]
-    shown = quoted(found) if found else "the end of the file"
+    character = text[position : position + 1]
+    shown = quoted(character) if character else "the end of the file"
     if not expected:
         return position, f"{shown} cannot stand here"
     choice = " or ".join([", ".join(expected[:-1]), expected[-1]] if expected[1:] else expected)

@@ -109,7 +109,7 @@ def _chosen(path: str | os.PathLike[str], account: str) -> Located:
     name = os.fspath(path)
     everything = _everything(name)
     chosen = _of_account(everything, account, name)[0]
-    others = [one.accounts[0] for one in everything if one.accounts and not is_empty(one.config)]
+    others = [o.accounts[0] for o in everything if o.accounts and not is_empty(o.config)]
     if others and is_empty(chosen.config):
         raise no_mappings(account, others, name)
     return chosen
@@ -156,10 +156,10 @@ def load_all(path: str | os.PathLike[str], account: str | None = None) -> list[L
 
 
 def _of_account(everything: list[Located], account: str | None, name: str) -> list[Located]:
-    found = [one for one in everything if account in (None, *one.accounts) or not one.accounts]
-    if account is not None and not found:
-        raise unknown_account(account, [n for one in everything for n in one.accounts], name)
-    return found
+    chosen = [each for each in everything if account in (None, *each.accounts) or not each.accounts]
+    if account is not None and not chosen:
+        raise unknown_account(account, [n for each in everything for n in each.accounts], name)
+    return chosen
 
 
 def is_empty(config: AccountMappings | StreamConfig) -> bool:
@@ -231,10 +231,10 @@ def shared_by(account: str, everything: Iterable[Located]) -> tuple[SharedStream
         everything: all that `load_all` gave for one file or several.
     """
     known = list(everything)
-    names = {name for one in known if account in one.accounts for name in one.accounts}
+    names = {name for located in known if account in located.accounts for name in located.accounts}
     return shared_streams(
         names - {GLOBAL_ACCOUNT} if len(names) > 1 else names,
-        [(one.accounts[0], one.shares) for one in known if one.accounts],
+        [(located.accounts[0], located.shares) for located in known if located.accounts],
     )
 
 
@@ -244,7 +244,7 @@ def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
     Raises:
         InvalidConfig: the file cannot be read or is refused.
     """
-    return tuple(name for one in load_all(path) for name in one.accounts)
+    return tuple(name for located in load_all(path) for name in located.accounts)
 
 
 def _of_claims(claims: AccountClaims, *more_names: str) -> Located:

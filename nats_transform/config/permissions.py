@@ -68,8 +68,8 @@ def users_of(config: Node, account: str = "$G") -> list[User]:
     sections = entries_of(accounts.node) if accounts else {}
     if account != "$G" and account not in sections:
         raise config.place.error(f"no account {account!r}, so no permissions")
-    found = _of_account(top, sections, account)
-    if not found:
+    users = _of_account(top, sections, account)
+    if not users:
         others = [name for name in ("$G", *sections) if _of_account(top, sections, name)]
         if others:
             raise config.place.error(
@@ -77,7 +77,7 @@ def users_of(config: Node, account: str = "$G") -> list[User]:
                 f"{', '.join(map(repr, others))} do; name the account that you mean "
                 "(`--permissions-account`, or `permissions_account` in settings)"
             )
-    return found
+    return users
 
 
 def _of_account(top: Section, sections: Section, account: str) -> list[User]:
@@ -142,13 +142,13 @@ def _allowance(node: Node, queues: bool) -> Allowance:
 def _subjects(node: Node, queues: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The filters without a queue group, and those with one."""
     nodes = node.value if isinstance(node.value, tuple) else (node,)
-    found: list[str] = []
+    subjects: list[str] = []
     groups: list[str] = []
-    for one in nodes:
-        if not isinstance(one.value, str):
-            raise one.place.error(f"expected a subject, found {one.kind}")
-        subject, *queue = one.value.split()
+    for entry in nodes:
+        if not isinstance(entry.value, str):
+            raise entry.place.error(f"expected a subject, found {entry.kind}")
+        subject, *queue = entry.value.split()
         if not is_valid_filter(subject) or len(queue) > queues:
-            raise one.place.error("this permission is not a valid subject")
-        (groups if queue else found).append(" ".join([subject, *queue]))
-    return tuple(found), tuple(groups)
+            raise entry.place.error("this permission is not a valid subject")
+        (groups if queue else subjects).append(" ".join([subject, *queue]))
+    return tuple(subjects), tuple(groups)

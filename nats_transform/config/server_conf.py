@@ -149,26 +149,26 @@ _WORDS = {
 
 def _complaint(text: str, position: int, expected: list[str]) -> tuple[int, str] | None:
     """What is wrong with a string or number that the grammar does not take."""
-    found = text[position : position + 1]
-    if found == '"' and "a value" in expected:
+    character = text[position : position + 1]
+    if character == '"' and "a value" in expected:
         # Either it is not closed, or a wrong escape is in it.
         so_far = _DOUBLE_SO_FAR.match(text, position)
         stopped = so_far.end() if so_far else position
         if text[stopped : stopped + 1] == "\\":
-            position, found = stopped, "\\"
+            position, character = stopped, "\\"
     message = None
-    if found == "\\":
+    if character == "\\":
         message = r"unknown escape; use \xXX, \t, \n, \r, \" or \\, or single quotes"
-    elif found and found in "\"'":
+    elif character and character in "\"'":
         what = "string" if "a value" in expected else "key" if "a key" in expected else "path"
         if what != "path" or "the file to include" in expected:
             message = f"the {what} that starts here has no closing quote"
     elif "a value" in expected:
-        if found == "(":
+        if character == "(":
             message = "the block that starts here needs a closing ) on a line of its own"
-        elif found and (found.isdigit() or found in "-."):
+        elif character and (character.isdigit() or character in "-."):
             message = "this is not a number, date or address; if it's text, quote it"
-        elif found == "}":
+        elif character == "}":
             message = "the key before this } has no value"
             if "{{" in text[text.rfind("\n", 0, position) + 1 : position]:
                 message += '; put quotes around "{{"'
@@ -277,8 +277,8 @@ class _Scope:
         entries: dict[str, Entry] = {}
         self._maps.append(entries)
         for item in items:
-            found = self._included(item) if isinstance(item, _Include) else [self._pair(item)]
-            for entry in found:
+            pairs = self._included(item) if isinstance(item, _Include) else [self._pair(item)]
+            for entry in pairs:
                 entries.pop(entry.key, None)  # so that the last of two also stands last
                 entries[entry.key] = entry
         self._maps.pop()

@@ -19,20 +19,20 @@ _KINDS = ("stream", "service")
 def shares_of_config(fields: Section) -> Shares:
     """The exports and imports of an account in a server configuration."""
     exports, imports = [], []
-    for one in _sections(fields, "exports"):
+    for section in _sections(fields, "exports"):
         for kind in _KINDS:
-            if subject := _text(one, kind):
-                exports.append(Entry(kind, subject, rest=_rest(one, kind)))
-    for one in _sections(fields, "imports"):
+            if subject := _text(section, kind):
+                exports.append(Entry(kind, subject, rest=_rest(section, kind)))
+    for section in _sections(fields, "imports"):
         for kind in _KINDS:
-            entry = field(one, kind)
+            entry = field(section, kind)
             if entry is not None and isinstance(entry.node.value, Mapping):
                 account = _text(entry.node.value, "account")
                 subject = _text(entry.node.value, "subject")
-                prefix = _text(one, "prefix")
-                to = f"{prefix}{SEPARATOR}{subject}" if prefix else _text(one, "to")
+                prefix = _text(section, "prefix")
+                to = f"{prefix}{SEPARATOR}{subject}" if prefix else _text(section, "to")
                 if account and subject:
-                    rest = _rest(one, kind, "to", "prefix")
+                    rest = _rest(section, kind, "to", "prefix")
                     imports.append(Entry(kind, subject, account, to, rest))
     return Shares(tuple(exports), tuple(imports))
 
@@ -40,19 +40,19 @@ def shares_of_config(fields: Section) -> Shares:
 def shares_of_claims(claims: Section) -> Shares:
     """The exports and imports in the claims of an account JWT."""
     exports = [
-        Entry(_text(one, "type"), _text(one, "subject"), rest=_told(one, PRIVATE, _POSITION))
-        for one in _of(claims, "exports")
+        Entry(_text(share, "type"), _text(share, "subject"), rest=_told(share, PRIVATE, _POSITION))
+        for share in _of(claims, "exports")
     ]
     imports = [
         Entry(
-            _text(one, "type"),
-            _text(one, "subject"),
-            _text(one, "account"),
-            _text(one, "local_subject"),
+            _text(share, "type"),
+            _text(share, "subject"),
+            _text(share, "account"),
+            _text(share, "local_subject"),
             # A `to` is of the first version of JWTs, in which it was a prefix.
-            _told(one, TOKEN) | ({TOKEN: True} if _text(one, "to") else {}),
+            _told(share, TOKEN) | ({TOKEN: True} if _text(share, "to") else {}),
         )
-        for one in _of(claims, "imports")
+        for share in _of(claims, "imports")
     ]
     return Shares(tuple(exports), tuple(imports))
 
@@ -63,7 +63,7 @@ def _told(fields: Section, *names: str) -> dict[str, object]:
 
 
 def _of(claims: Section, name: str) -> Iterator[Section]:
-    return (one for one in _sections(claims, name) if _text(one, "type") in _KINDS)
+    return (section for section in _sections(claims, name) if _text(section, "type") in _KINDS)
 
 
 def _rest(fields: Section, *known: str) -> dict[str, object]:

@@ -142,14 +142,14 @@ def field(entries: Section, *names: str) -> Entry | None:
     Raises:
         InvalidConfig: the field is there more than once.
     """
-    found = [entry for key, entry in entries.items() if lower(key) in names]
-    if len(found) > 1:
-        first, second = found[0], found[1]
+    named = [entry for key, entry in entries.items() if lower(key) in names]
+    if len(named) > 1:
+        first, second = named[0], named[1]
         raise second.place.error(
             f"{quoted(second.key)} and {quoted(first.key)} (line {first.place.line}) set the same "
             "thing, and nats-server may take either; keep one"
         )
-    return found[0] if found else None
+    return named[0] if named else None
 
 
 def lower(key: str) -> str:

@@ -174,21 +174,21 @@ def _levels(filters: Sequence[Filter]) -> list[int]:
 
 def _highest(root: _Branch, tokens: Sequence[str], is_open: bool) -> int:
     """The highest level of the sources in the tree that can match a subject with this one."""
-    found = 0
+    highest = 0
     todo = [(root, 0)]
     while todo:
         branch, position = todo.pop()
-        if branch.highest <= found:
+        if branch.highest <= highest:
             continue
         if position < len(tokens):
-            found = max(found, branch.tail)
+            highest = max(highest, branch.tail)
             token = tokens[position]
             names = branch.children if token == ANY_TOKEN else {token, ANY_TOKEN}
             below = [branch.children[name] for name in names if name in branch.children]
             todo += [(child, position + 1) for child in below]
         elif is_open:
             levels = [child.highest for child in branch.children.values()]
-            found = max([found, branch.tail, *levels])
+            highest = max([highest, branch.tail, *levels])
         else:
-            found = max(found, branch.here)
-    return found
+            highest = max(highest, branch.here)
+    return highest

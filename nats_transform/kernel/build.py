@@ -51,12 +51,12 @@ def zig_target(tag: str) -> str:
     >>> zig_target("manylinux_2_17_x86_64")
     'x86_64-linux-gnu.2.17'
     """
-    found = re.fullmatch(r"(manylinux|musllinux|macosx)_(\d+)_(\d+)_(\w+)", tag)
-    if not found:
+    match = re.fullmatch(r"(manylinux|musllinux|macosx)_(\d+)_(\d+)_(\w+)", tag)
+    if not match:
         raise NotCompiled(
             f"unknown platform {tag!r}: give manylinux_2_17_x86_64, macosx_11_0_arm64, ..."
         )
-    system, major, minor, machine = found.groups()
+    system, major, minor, machine = match.groups()
     machine = _MACHINES.get(machine, machine)
     if system == "manylinux":
         return f"{machine}-linux-gnu.{major}.{minor}"

@@ -29,7 +29,7 @@ class Covering:
 
     def __call__(self, subjects: pa.Array) -> npt.NDArray[np.bool_]:
         """Whether each subject is covered."""
-        found: npt.NDArray[np.bool_] = (
+        covered: npt.NDArray[np.bool_] = (
             self._program.run(subjects).states.to_numpy() == self._covered
         )
-        return found
+        return covered

@@ -83,25 +83,25 @@ class FilterTables:
     """
 
     def __init__(self, patterns: Iterable[tuple[Pattern, int]], texts: Texts) -> None:
-        found: dict[_Shape, dict[tuple[str, ...], int]] = {}
+        by_shape: dict[_Shape, dict[tuple[str, ...], int]] = {}
         for pattern, rule in patterns:
             shape = _shape(pattern)
             key = tuple(
                 SEPARATOR.join(token or "" for token in pattern.tokens[first:end])
                 for first, end in shape.runs
             )
-            found.setdefault(shape, {}).setdefault(key, rule)
+            by_shape.setdefault(shape, {}).setdefault(key, rule)
         self.shapes, self.runs, self.slots = array("i"), array("i"), array("I")
-        for shape, rules in found.items():
+        for shape, rules in by_shape.items():
             first_run = len(self.runs) // 2
             self.runs.extend(place for run in shape.runs for place in run)
             first_slot = len(self.slots) // 4
             mask = self._add_slots(rules, texts)
             best = min(rules.values())
             self.shapes.extend((best, first_run, len(self.runs) // 2, first_slot, mask))
-        self.longest = max((shape.length for shape in found), default=0) + 1
-        self.kept = max((run[1] for shape in found for run in shape.runs), default=0)
-        self._add_order(list(found), [min(rules.values()) for rules in found.values()])
+        self.longest = max((shape.length for shape in by_shape), default=0) + 1
+        self.kept = max((run[1] for shape in by_shape for run in shape.runs), default=0)
+        self._add_order(list(by_shape), [min(rules.values()) for rules in by_shape.values()])
 
     def _add_slots(self, rules: dict[tuple[str, ...], int], texts: Texts) -> int:
         """One hash table, by linear probing; the number of its slots less one."""

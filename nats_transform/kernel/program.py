@@ -210,10 +210,10 @@ class Program:
             ("stream", stream, text_array),
             ("seq", seq, number_array),
         ):
-            one = read(value, role)
-            if isinstance(value, pa.Array | pa.ChunkedArray) and len(one) != rows:
-                raise NatsTransformError(f"the {role} has {len(one)} values for {rows} subjects")
-            arrays.append(one)
+            array = read(value, role)
+            if isinstance(value, pa.Array | pa.ChunkedArray) and len(array) != rows:
+                raise NatsTransformError(f"the {role} has {len(array)} values for {rows} subjects")
+            arrays.append(array)
         return self._run(kernel, Columns(arrays), rows, given.nbytes)
 
     def _run(self, kernel: ctypes.CDLL, given: Columns, rows: int, size: int) -> Mapped:

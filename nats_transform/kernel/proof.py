@@ -208,7 +208,7 @@ class Proof:
         given = Columns([rows.column(name) for name in names])
         tables = {name: _address(table) for name, table in self._tables.items()}
         count = len(rows)
-        found = Opinion(
+        opinion = Opinion(
             np.empty(count, np.int32),
             np.empty(count, np.int32),
             np.empty(count, np.uint8),
@@ -216,13 +216,13 @@ class Proof:
         )
         starts = np.empty(self._numbers["kept"] + 1, np.uint32)
         active = np.empty(2 * self._numbers["node_count"], np.int32)
-        arrays = (found.states, found.draws, found.marks, found.hashes, starts, active)
+        arrays = (opinion.states, opinion.draws, opinion.marks, opinion.hashes, starts, active)
         output = _Opinion(*[_address(array) for array in arrays])
         rules = _Rules(**tables, **self._numbers)
         checked(
             library().nats_prove(ctypes.byref(rules), given.columns, ctypes.byref(output), count)
         )
-        return found
+        return opinion
 
 
 def _states(source: str, share: Share) -> Iterator[State]:

@@ -61,15 +61,15 @@ def compile_take(source: StreamSource, seed: int = 0) -> Program:
         return Program([], _FILTERED if source.filters else _UNMATCHED, seed=seed)
     rules: list[Rule] = []
     takers: list[tuple[Pattern, int]] = []
-    for number, one in enumerate(source.filters):
-        if source.consumer is not None and one.transform is None:
+    for number, taken in enumerate(source.filters):
+        if source.consumer is not None and taken.transform is None:
             continue  # the consumer filters, not this
-        state = State(Fate.MAPPED, None, one.source, one.destination, number)
-        tokens = one.transform.tokens if one.transform else WHOLE_SUBJECT
+        state = State(Fate.MAPPED, None, taken.source, taken.destination, number)
+        tokens = taken.transform.tokens if taken.transform else WHOLE_SUBJECT
         # If filters cross, one may take a message and another one, with a destination, rename it.
-        pattern = Pattern.of_source(one.filter) if one.transform else None
+        pattern = Pattern.of_source(taken.filter) if taken.transform else None
         rules.append(Rule(pattern, source.place, Ends([End(state, tokens)])))
-        takers.append((Pattern.of_subscription(one.filter), number))
+        takers.append((Pattern.of_subscription(taken.filter), number))
     if source.consumer is not None:
         return Program(rules, _UNMATCHED, seed=seed)
     return Program(rules, _FILTERED, takers=takers, seed=seed)

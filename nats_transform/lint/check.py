@@ -107,9 +107,10 @@ def check(
         now: seconds since 1970, to find JWTs that have expired; without it none is reported.
     """
     configs = [config] if isinstance(config, AccountMappings | StreamConfig) else list(config)
-    streams = [one for one in configs if isinstance(one, StreamConfig)]
-    with_mappings = [one for one in configs if isinstance(one, AccountMappings) and one.mappings]
-    effort = Effort(_EFFORT + _EFFORT_A_MAPPING * sum(len(one.mappings) for one in with_mappings))
+    streams = [config for config in configs if isinstance(config, StreamConfig)]
+    with_mappings = [c for c in configs if isinstance(c, AccountMappings) and c.mappings]
+    many = sum(len(account.mappings) for account in with_mappings)
+    effort = Effort(_EFFORT + _EFFORT_A_MAPPING * many)
     # A stream belongs to one account. If there are several, it is not known to which.
     around = streams if len(with_mappings) == 1 else []
     captured = _Captured(around, effort)
@@ -118,14 +119,14 @@ def check(
     overlapping = {finding.place: finding for finding in _streams_overlap(streams, effort)}
     seen = [subject.split(SEPARATOR) for subject in subjects]
     findings: list[Finding] = []
-    for one, origin in zip(configs, origins or repeat(Origin()), strict=False):
-        if isinstance(one, AccountMappings):
-            found = chain(
-                _check_account(one, captured, clusters, seen, effort),
-                _sharing(one, origin.shared, effort),
-                _moving(one, moving, origin.imports, effort),
+    for part, origin in zip(configs, origins or repeat(Origin()), strict=False):
+        if isinstance(part, AccountMappings):
+            lints = chain(
+                _check_account(part, captured, clusters, seen, effort),
+                _sharing(part, origin.shared, effort),
+                _moving(part, moving, origin.imports, effort),
                 regrets.of_account(
-                    one,
+                    part,
                     MAPPING,
                     effort,
                     imports=[each.local for each in origin.imports if each.kind == "stream"],
@@ -133,7 +134,7 @@ def check(
                     has_publishers=origin.has_publishers,
                 ),
                 *(
-                    _mapped_twice(one, other, there.path, effort)
+                    _mapped_twice(part, other, there.path, effort)
                     for other, there in zip(configs, origins, strict=False)
                     if isinstance(other, AccountMappings)
                     and other.mappings
@@ -142,17 +143,17 @@ def check(
                 ),
             )
         else:
-            found = chain(
-                check_stream(one, network, seen, effort),
-                regrets.of_stream(one),
-                filter(None, [overlapping.get(f"stream {one.name}")]),
+            lints = chain(
+                check_stream(part, network, seen, effort),
+                regrets.of_stream(part),
+                filter(None, [overlapping.get(f"stream {part.name}")]),
             )
-        findings += [origin.locate(finding) for finding in found]
+        findings += [origin.locate(finding) for finding in lints]
         if now is not None and origin.expires is not None and origin.expires < now:
             findings.append(_expired(origin, origin.expires))
     if effort.is_spent:
-        told = "mappings and streams cover each other's subjects too often to compare all of them"
-        findings.append(Finding("not-compared", told, path=origins[0].path if origins else ""))
+        cause = "mappings and streams cover each other's subjects too often to compare all of them"
+        findings.append(Finding("not-compared", cause, path=origins[0].path if origins else ""))
     return sorted(findings, key=lambda finding: finding.severity.rank)
 
 
@@ -206,7 +207,7 @@ def _renaming(mapping: Mapping) -> list[Transform]:
 
 
 def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
-    if [(one.weight, one.cluster) for one in mapping.destinations] == [(100, None)]:
+    if [(d.weight, d.cluster) for d in mapping.destinations] == [(100, None)]:
         return
     has_general = any(not d.cluster for d in mapping.destinations)
     lists_source = mapping.lists_source
@@ -230,7 +231,7 @@ def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
             yield "zero-weight", f"no message goes to {printable(destination.subject)}"
     for cluster in mapping.scopes:
         chosen = [share for share in mapping.shares(cluster) if share.weight]
-        if len(chosen) > 1 and any(one.transform and one.transform.partition for one in chosen):
+        if len(chosen) > 1 and any(d.transform and d.transform.partition for d in chosen):
             yield (
                 "weighted-partition",
                 f"in {_scope(cluster, mapping)} the messages of one key go to {len(chosen)} "
@@ -349,13 +350,13 @@ def _sharing(
     """The mappings that take subjects away from other accounts."""
     if not shared:
         return
-    index = SubjectIndex((one.subject for one in shared), effort)
+    index = SubjectIndex((share.subject for share in shared), effort)
     for mapping in account.mappings:
         before = [shared[number] for number in index.colliding(mapping.source)]
         for transform in _renaming(mapping) if before else ():
             after = [shared[number] for number in index.colliding(filter_of_results(transform))]
-            still = {one.importer for one in after if can_land_in(transform, one.subject)}
-            if lost := [one for one in before if one.importer not in still]:
+            still = {share.importer for share in after if can_land_in(transform, share.subject)}
+            if lost := [share for share in before if share.importer not in still]:
                 yield _found(
                     "escapes-export",
                     f"the {lost[0]}{and_more(len(lost) - 1)} covers the source, but doesn't "
@@ -369,8 +370,8 @@ def _mapped_twice(
     account: AccountMappings, other: AccountMappings, path: str, effort: Effort
 ) -> Iterator[Finding]:
     """The mappings whose results are mapped again on the other side of a leaf node connection."""
-    changing = [one for one in other.mappings if _renaming(one) or one.is_drawn()]
-    index = SubjectIndex((one.source for one in changing), effort)
+    changing = [mapping for mapping in other.mappings if _renaming(mapping) or mapping.is_drawn()]
+    index = SubjectIndex((mapping.source for mapping in changing), effort)
     for mapping in account.mappings:
         # A remainder keeps its subject, and is drawn again.
         ends = (share.transform for _, share in mapping.ends() if share.weight)
@@ -413,19 +414,19 @@ def _moving(
     account: AccountMappings, network: Network, imports: Sequence[Entry], effort: Effort
 ) -> Iterator[Finding]:
     """What keeps to the old subjects whatever else is changed."""
-    for found in obstacles_to(account, network, imports, effort):
-        yield Finding(found.code, f"{found.about}: {found.message}", found.source, place=MAPPING)
+    for stuck in obstacles_to(account, network, imports, effort):
+        yield Finding(stuck.code, f"{stuck.about}: {stuck.message}", stuck.source, place=MAPPING)
 
 
 def _streams_overlap(streams: Sequence[StreamConfig], effort: Effort) -> Iterator[Finding]:
     """The streams that one account cannot have together (`subjectsOverlap` in the server)."""
     captured = _Captured(streams, effort)
     compared: set[str] = set()
-    for one in streams:
-        compared.add(one.name)
+    for stream in streams:
+        compared.add(stream.name)
         both = {
             name: (mine, theirs)
-            for mine in one.captured
+            for mine in stream.captured
             for name, theirs in captured.colliding(mine)
             if name not in compared
         }
@@ -435,7 +436,7 @@ def _streams_overlap(streams: Sequence[StreamConfig], effort: Effort) -> Iterato
                 f"its subject {printable(mine)} and the subject {printable(theirs)} of stream "
                 f"{name}{and_more(len(both) - 1)} cover the same subjects",
                 mine,
-                place=f"stream {one.name}",
+                place=f"stream {stream.name}",
             )
 
 
@@ -445,7 +446,7 @@ def _ingress(stream: StreamConfig) -> list[Transform]:
 
 def _adds_up(stream: StreamConfig, upstream: StreamConfig, transform: Transform) -> bool:
     """Whether a stream takes subjects and their results from another one under the same name."""
-    feeds = [one for one in stream.sources if one.name == upstream.name and one.external is None]
+    feeds = [s for s in stream.sources if s.name == upstream.name and s.external is None]
     rules = [rule for feed in feeds for rule in feed.filters]
     names = [] if upstream.ingress_transform else [transform.source, filter_of_results(transform)]
     return (

@@ -76,7 +76,7 @@ def obstacles_to(
 
     With the sources that do not take what moves, which a plan gives room to.
     """
-    held = [*_BUCKETS, *(one.local for one in imports if one.kind == "service")]
+    held = [*_BUCKETS, *(entry.local for entry in imports if entry.kind == "service")]
     for stream in network.streams:
         held += [rule.source for source in stream.upstreams for rule in source.filters]
     held += [filter for consumer in network.consumers for filter in consumer.filters]
@@ -104,35 +104,35 @@ def _stopping(changing: Moves, network: Network, effort: Effort) -> Iterator[Obs
                 for feed in feeds
                 if feed.source.consumer is not None
             ]
-            for verb, filters in (("take", takes), *(("rename", one) for one in renames)):
+            for verb, filters in (("take", takes), *(("rename", filters_) for filters_ in renames)):
                 stored = (
                     both
-                    for one in filters
-                    for number in index.colliding(one)
-                    if (both := intersection(one, index.filters[number]))
+                    for pattern in filters
+                    for number in index.colliding(pattern)
+                    if (both := intersection(pattern, index.filters[number]))
                 )
                 if source := _stuck(changing, stored, filters, stream.captured):
-                    told = f"it will not {verb} from {shown(stream.name)} what the mapping moves"
-                    yield Obstacle("source-stops", f"stream {shown(taker)}", told, source)
+                    message = f"it will not {verb} from {shown(stream.name)} what the mapping moves"
+                    yield Obstacle("source-stops", f"stream {shown(taker)}", message, source)
 
 
 def _stuck(
     changing: Moves, old: Iterable[str], new: Sequence[str], stored: Sequence[str] = (ANY_TAIL,)
 ) -> str | None:
     """The first subjects under filters whose new names, if they are stored, others do not cover."""
-    found = (
+    stuck = (
         move.part
         for filter in old
         for move in changing.under([filter])
         if (names := move.names(filter))
-        and any(collide(names[1], one) for one in stored)
-        and not any(collide(names[1], one) for one in new)
+        and any(collide(names[1], subject) for subject in stored)
+        and not any(collide(names[1], subject) for subject in new)
     )
-    return next(found, None)
+    return next(stuck, None)
 
 
 def _buckets(changing: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obstacle]:
-    told = "the mapping moves keys of a bucket, but its clients look only under the old names"
+    message = "the mapping moves keys of a bucket, but its clients look only under the old names"
     known: set[Move] = set()
     for stream in streams:
         moving = [
@@ -145,9 +145,9 @@ def _buckets(changing: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obsta
         ]
         known.update(moving)
         if moving:
-            yield Obstacle("bucket-moves", f"stream {shown(stream.name)}", told, moving[0].part)
+            yield Obstacle("bucket-moves", f"stream {shown(stream.name)}", message, moving[0].part)
     # Without the stream, only a mapping that is written for buckets is known to move keys.
     for move in changing.under(_BUCKETS):
         old = made(move.old, move.part)
         if move not in known and any(is_subset(old, of=bucket) for bucket in _BUCKETS):
-            yield Obstacle("bucket-moves", f"mapping {shown(move.part)}", told, move.part)
+            yield Obstacle("bucket-moves", f"mapping {shown(move.part)}", message, move.part)

@@ -40,17 +40,17 @@ def of_account(
     imported = SubjectIndex(imports, effort)
     for mapping in account.mappings:
         if covered := imported.colliding(mapping.source):
-            told = f"what the account imports under {printable(imports[covered[0]])} "
-            told += f"(and {len(covered) - 1:,} more) " if len(covered) > 1 else ""
-            told += "keeps its subjects"
-            yield Finding("import-not-mapped", told, mapping.source, place=place)
+            message = f"what the account imports under {printable(imports[covered[0]])} "
+            message += f"(and {len(covered) - 1:,} more) " if len(covered) > 1 else ""
+            message += "keeps its subjects"
+            yield Finding("import-not-mapped", message, mapping.source, place=place)
         for destination in mapping.destinations:
             if (mapping.source, destination.subject) in zeros:
-                told = "all messages go here, although the file says 0"
-                yield Finding("zero-is-all", told, mapping.source, destination.subject, place)
+                message = "all messages go here, although the file says 0"
+                yield Finding("zero-is-all", message, mapping.source, destination.subject, place)
         if not has_publishers:
-            told = "no user belongs to the account $G, so nobody publishes what it maps"
-            yield Finding("nobody-publishes", told, mapping.source, place=place)
+            message = "no user belongs to the account $G, so nobody publishes what it maps"
+            yield Finding("nobody-publishes", message, mapping.source, place=place)
 
 
 def of_stream(stream: StreamConfig) -> Iterator[Finding]:
@@ -67,9 +67,9 @@ def of_stream(stream: StreamConfig) -> Iterator[Finding]:
             continue
         own = f"{front}{stream.name.removeprefix(kind)}.{ANY_TAIL}"
         for source in stream.sources:
-            brought = [one for one in taken(source) if not (source.consumer and one == ANY_TAIL)]
+            brought = [p for p in taken(source) if not (source.consumer and p == ANY_TAIL)]
             if source.name.startswith(kind) and not all(
-                is_subset(one, of=own) for one in brought or (ANY_TAIL,)
+                is_subset(pattern, of=own) for pattern in brought or (ANY_TAIL,)
             ):
                 yield Finding(
                     "bucket-source",

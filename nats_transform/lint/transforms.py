@@ -50,8 +50,8 @@ def _tokens_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
     for token, text in _written(transform):
         if isinstance(token, Literal):
             if _MEANT_AS_FUNCTION.search(text) and not _SYSTEM_NAME.fullmatch(text):
-                told = f"{printable(text)} is in the result exactly as it is written"
-                yield "literal-function", told
+                message = f"{printable(text)} is in the result exactly as it is written"
+                yield "literal-function", message
         elif looks_like_function(text) and (
             text.count("{{") > 1 or not _ONE_FUNCTION.fullmatch(text)
         ):

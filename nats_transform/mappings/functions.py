@@ -417,8 +417,8 @@ def parse_token(token: str, slot: int, wildcards: Sequence[int] | None) -> Token
     if not looks_like_function(token):
         return Literal(token)
     for function, pattern in _PATTERNS:
-        if found := pattern.search(token):
-            return function.read(_COMMA.split(found[1]), slot, wildcards)
+        if match := pattern.search(token):
+            return function.read(_COMMA.split(match[1]), slot, wildcards)
     raise Refused(UnknownFunction)
 
 
@@ -430,8 +430,8 @@ def is_placeholder(token: str) -> bool:
     """
     if len(token) > 1 and token[0] == "$" and token[1] in "123456789":
         return True
-    found = _PATTERNS[0][1].search(token)
-    return found is not None and found[1] != "" and not _COMMA.search(found[1])
+    match = _PATTERNS[0][1].search(token)
+    return match is not None and match[1] != "" and not _COMMA.search(match[1])
 
 
 @lru_cache(maxsize=2**16)  # keys come again and again, and a loop over bytes is slow

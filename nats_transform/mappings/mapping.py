@@ -127,9 +127,9 @@ class Mapping:
         transforms = self._validate()
         listed = self.by_cluster()
         shares = {cluster: self._shares(some, transforms) for cluster, some in listed.items()}
-        made = tuple(filter(None, transforms.values()))
-        object.__setattr__(self, "filter", made[0].filter if made else Filter(self.source))
-        object.__setattr__(self, "transforms", made)
+        known = tuple(filter(None, transforms.values()))
+        object.__setattr__(self, "filter", known[0].filter if known else Filter(self.source))
+        object.__setattr__(self, "transforms", known)
         object.__setattr__(self, "_general", shares.pop(None))
         object.__setattr__(self, "_scoped", shares)
 
@@ -152,7 +152,7 @@ class Mapping:
 
     def _twice(self, destination: Destination) -> str:
         """Why a destination that is listed twice is refused, and the cure."""
-        first = next(one for one in self.destinations if one.subject == destination.subject)
+        first = next(e for e in self.destinations if e.subject == destination.subject)
         once = "is listed twice, but nats-server allows each text only once"
         if first.cluster == destination.cluster:
             return f"{once}: add up the weights in one entry"

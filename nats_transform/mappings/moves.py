@@ -64,8 +64,8 @@ class Moves(tuple[Move, ...]):
 
     def under(self, places: Iterable[str]) -> Iterator[Move]:
         """The moves with old names that some filter covers, in order."""
-        found = {number for place in places for number in self._old.colliding(place)}
-        return (self[number] for number in sorted(found))
+        numbers = {number for place in places for number in self._old.colliding(place)}
+        return (self[number] for number in sorted(numbers))
 
     def names(self, place: str) -> Iterator[tuple[str, str]]:
         """The `Move.names` of every move with old names that a filter covers."""
@@ -81,12 +81,12 @@ def moves(
     difference, because a stream may get messages from all of them. Once an effort is spent, some
     are missing.
     """
-    found = []
+    collected = []
     for part, old, new in _parts(current, candidate, effort):
         pairs = [(before, after) for before in _ends(old) for after in _ends(new)]
         moved = [pair for pair in pairs if _text(pair[0], part) != _text(pair[1], part)]
-        found += [Move(part, *pair, len(moved) < len(pairs)) for pair in moved]
-    return Moves(dict.fromkeys(found))
+        collected += [Move(part, *pair, len(moved) < len(pairs)) for pair in moved]
+    return Moves(dict.fromkeys(collected))
 
 
 def _parts(
@@ -164,9 +164,9 @@ def onward(move: Move, place: str, transform: Transform) -> Move | None:
 
 def prefix(transform: Transform) -> str | None:
     """The tokens that a transform puts in front of a subject that it otherwise keeps; else None."""
-    given, made = symbols_of(transform.source), results(transform)
-    front = [token for token in made[: -len(given)] if isinstance(token, str)]
-    if not front or len(front) + len(given) != len(made) or made[-len(given) :] != given:
+    given, symbols = symbols_of(transform.source), results(transform)
+    front = [token for token in symbols[: -len(given)] if isinstance(token, str)]
+    if not front or len(front) + len(given) != len(symbols) or symbols[-len(given) :] != given:
         return None
     return SEPARATOR.join(front)
 

@@ -134,11 +134,11 @@ class _Shaper:
 
 
 def _places(transform: Transform) -> Iterator[tuple[int, int]]:
-    for place, one in enumerate(results(transform)):
-        if isinstance(one, Symbol) and one.most > 1:
+    for place, symbol in enumerate(results(transform)):
+        if isinstance(symbol, Symbol) and symbol.most > 1:
             return  # how many tokens it is depends on the subject
-        if isinstance(one, Symbol) and one.position in transform.filter.wildcards:
-            yield transform.filter.wildcards.index(one.position) + 1, place
+        if isinstance(symbol, Symbol) and symbol.position in transform.filter.wildcards:
+            yield transform.filter.wildcards.index(symbol.position) + 1, place
 
 
 def _text(text: str) -> str:

@@ -75,10 +75,10 @@ def symbols_of(source: str) -> Symbols:
 def filter_of(symbols: Symbols) -> str:
     """A filter that covers all the subjects, and maybe more."""
     tokens: list[str] = []
-    for one in symbols:
-        if isinstance(one, Symbol) and one.most > 1:
+    for symbol in symbols:
+        if isinstance(symbol, Symbol) and symbol.most > 1:
             return SEPARATOR.join([*tokens, ANY_TAIL])
-        tokens.append(ANY_TOKEN if isinstance(one, Symbol) else one)
+        tokens.append(ANY_TOKEN if isinstance(symbol, Symbol) else symbol)
     return SEPARATOR.join(tokens)
 
 
@@ -95,19 +95,19 @@ def applied(transform: Transform | None, given: Symbols | None) -> Symbols | Non
     """
     if transform is None or given is None:
         return given
-    if any(isinstance(one, Symbol) and one.is_cut for one in given):
+    if any(isinstance(symbol, Symbol) and symbol.is_cut for symbol in given):
         return None
     return _made(transform, given) if is_subset(filter_of(given), of=transform.source) else None
 
 
 def _made(transform: Transform, given: Symbols) -> Symbols:
-    made: list[str | Symbol] = []
+    symbols: list[str | Symbol] = []
     for token in transform.tokens:
         if isinstance(token, Tail):
-            made += given[token.position :]
+            symbols += given[token.position :]
         else:
-            made.append(_one(token, given))
-    return tuple(made)
+            symbols.append(_one(token, given))
+    return tuple(symbols)
 
 
 def _one(token: Token, given: Symbols) -> str | Symbol:
@@ -149,23 +149,23 @@ def can_land_in(transform: Transform, filter: str) -> bool:
     if isinstance(first, Literal) and not filter.startswith((first.text, ANY_TOKEN, ANY_TAIL)):
         return False  # as nearly always
     wanted = filter.split(SEPARATOR)
-    made = results(transform)
-    for place, one in enumerate(made):
+    symbols = results(transform)
+    for place, symbol in enumerate(symbols):
         if place >= len(wanted):
             return False
         if wanted[place] == ANY_TAIL:
             return True
-        if isinstance(one, Symbol) and one.most > 1:
-            return place > 0 or not one.is_cut
-        if not wanted[place].startswith(ANY_TOKEN) and not _can_be(one, wanted[place]):
+        if isinstance(symbol, Symbol) and symbol.most > 1:
+            return place > 0 or not symbol.is_cut
+        if not wanted[place].startswith(ANY_TOKEN) and not _can_be(symbol, wanted[place]):
             return False
-    return len(made) == len(wanted)
+    return len(symbols) == len(wanted)
 
 
-def _can_be(one: str | Symbol, text: str) -> bool:
-    if isinstance(one, str):
-        return one == text
-    return not one.below or (text.isdecimal() and int(text) < one.below)
+def _can_be(symbol: str | Symbol, text: str) -> bool:
+    if isinstance(symbol, str):
+        return symbol == text
+    return not symbol.below or (text.isdecimal() and int(text) < symbol.below)
 
 
 def is_identity(transform: Transform) -> bool:
@@ -192,7 +192,7 @@ def dropped(transform: Transform) -> Iterator[tuple[int, bool]]:
 
 def in_pieces(transform: Transform) -> list[int]:
     """The numbers, from 1 on, of the wildcards that the results have only in pieces."""
-    whole = {one.position for one in results(transform) if isinstance(one, Symbol)}
+    whole = {symbol.position for symbol in results(transform) if isinstance(symbol, Symbol)}
     cut = {token.position for token in transform.tokens if isinstance(token, OfToken)} - whole
     return [n for n, position in enumerate(transform.filter.wildcards, 1) if position in cut]
 
@@ -221,14 +221,14 @@ def stays(transform: Transform, *steps: Sequence[Transform]) -> bool:
     for alternatives in steps:
         old, new = _through(old, alternatives), _through(new, alternatives)
     # Of a text that is computed nobody knows whether it is the same.
-    known = all(isinstance(one, str) or one.position is not None for one in new or ())
+    known = all(isinstance(symbol, str) or symbol.position is not None for symbol in new or ())
     return known and old is not None and old == new
 
 
 def _through(given: Symbols | None, alternatives: Sequence[Transform]) -> Symbols | None:
-    for one in alternatives:
-        if given is not None and collide(one.source, filter_of(given)):
-            return applied(one, given)
+    for transform in alternatives:
+        if given is not None and collide(transform.source, filter_of(given)):
+            return applied(transform, given)
     return given
 
 
@@ -242,17 +242,17 @@ def between(before: Symbols | None, after: Symbols | None) -> tuple[str, str] | 
         return None
     numbers: dict[int | None, str] = {}
     source: list[str] = []
-    for one in before:
-        if isinstance(one, Symbol) and one.is_cut:
+    for symbol in before:
+        if isinstance(symbol, Symbol) and symbol.is_cut:
             return None
-        source.append(filter_of((one,)))
-        if source[-1] == ANY_TOKEN and isinstance(one, Symbol) and one.position is not None:
-            numbers.setdefault(one.position, f"${source.count(ANY_TOKEN)}")
+        source.append(filter_of((symbol,)))
+        if source[-1] == ANY_TOKEN and isinstance(symbol, Symbol) and symbol.position is not None:
+            numbers.setdefault(symbol.position, f"${source.count(ANY_TOKEN)}")
     destination: list[str | None] = [
-        one if isinstance(one, str) else ANY_TAIL if one.most > 1 else numbers.get(one.position)
-        for one in after
+        s if isinstance(s, str) else ANY_TAIL if s.most > 1 else numbers.get(s.position)
+        for s in after
     ]
-    if any(isinstance(one, Symbol) and one.is_cut for one in after) or None in destination:
+    if any(isinstance(symbol, Symbol) and symbol.is_cut for symbol in after) or None in destination:
         return None
     if (source[-1] == ANY_TAIL) != (destination[-1] == ANY_TAIL):
         return None
@@ -269,16 +269,16 @@ def ways_back(transform: Transform) -> Iterator[Mapping]:
     Where the source ends in `>`, a result may fit mappings of several lengths. One of them gives
     its subject back, but only the subjects show whether it is the one that the server takes.
     """
-    made = results(transform)
+    symbols = results(transform)
     lengths: list[Sequence[int]] = [
-        range(1, one.most + 1) if isinstance(one, Symbol) and one.is_cut else (1,) for one in made
+        range(1, s.most + 1) if isinstance(s, Symbol) and s.is_cut else (1,) for s in symbols
     ]
-    if sum(len(one) > 2 for one in lengths) > 1 or sum(map(len, lengths)) > _MOST_MAPPINGS:
+    if sum(len(length) > 2 for length in lengths) > 1 or sum(map(len, lengths)) > _MOST_MAPPINGS:
         return
     for sizes in product(*lengths):
         pieces = chain.from_iterable(
-            [Symbol()] * size if isinstance(one, Symbol) and one.is_cut else [one]
-            for one, size in zip(made, sizes, strict=True)
+            [Symbol()] * size if isinstance(symbol, Symbol) and symbol.is_cut else [symbol]
+            for symbol, size in zip(symbols, sizes, strict=True)
         )
         pair = between(tuple(pieces), symbols_of(transform.source))
         if pair is None:
@@ -295,10 +295,10 @@ def reversed_mappings(mappings: Iterable[Mapping]) -> AccountMappings:
     Only the subjects show whether these give every subject back, because one reversed mapping may
     also cover results of another mapping.
     """
-    found: dict[str, Mapping] = {}
+    by_source: dict[str, Mapping] = {}
     for mapping in mappings:
         for transform in mapping.transforms:
             for backward in ways_back(transform):
-                found.setdefault(backward.source, backward)
+                by_source.setdefault(backward.source, backward)
         # Messages that no weight covers keep their subjects, so there is nothing to undo.
-    return AccountMappings(list(found.values()))
+    return AccountMappings(list(by_source.values()))

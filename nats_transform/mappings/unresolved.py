@@ -21,7 +21,7 @@ def may_be(unresolved: str, subject: str) -> bool:
         return False
     counts = [int(count) for count in fixed[1::2]]
     pattern = "(0|[1-9][0-9]{0,9})".join(map(re.escape, fixed[::2]))
-    found = re.fullmatch(pattern, subject, re.DOTALL)
-    return found is not None and all(
-        int(number) < max(count, 1) for number, count in zip(found.groups(), counts, strict=True)
+    match = re.fullmatch(pattern, subject, re.DOTALL)
+    return match is not None and all(
+        int(number) < max(count, 1) for number, count in zip(match.groups(), counts, strict=True)
     )

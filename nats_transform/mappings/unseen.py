@@ -48,13 +48,13 @@ def unseen_in_files(
         clusters: the names of all clusters, if they are known.
         unknown: consumers that no file shows, from `Network.unknown`.
     """
-    found = list(mappings)
+    accounts = list(mappings)
     if not has_streams:
         yield Unseen("streams", "give their files too")
-    if not any(one.mappings for one in found):
+    if not any(account.mappings for account in accounts):
         yield Unseen("mappings", "give the file of the account too")
-    yield from (Unseen(one, _CONSUMER) for one in unknown)
-    yield from _unknown_clusters(found, clusters)
+    yield from (Unseen(name, _CONSUMER) for name in unknown)
+    yield from _unknown_clusters(accounts, clusters)
     yield Unseen("consumers, permissions and published subjects", "nats-transform dry-run")
 
 
@@ -71,7 +71,7 @@ def unseen_streams(
         yield Unseen("streams", f"--streams DIR, {_SERVER}")
     if not has_consumers:
         yield Unseen("consumers", f"--consumers DIR, {_SERVER}")
-    yield from (Unseen(one, _CONSUMER) for one in unknown)
+    yield from (Unseen(name, _CONSUMER) for name in unknown)
 
 
 def unseen_of_archive(
@@ -127,5 +127,5 @@ def _unknown_clusters(
     mappings: Iterable[AccountMappings], clusters: Iterable[str]
 ) -> Iterator[Unseen]:
     """The clusters that mappings name, if nobody says which there are."""
-    if not any(clusters) and any(mapping.clusters for one in mappings for mapping in one.mappings):
+    if not any(clusters) and any(mapping.clusters for a in mappings for mapping in a.mappings):
         yield Unseen("which clusters there are", "--cluster NAME for each")

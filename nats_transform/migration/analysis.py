@@ -118,16 +118,16 @@ class Analysis(ABC):
 def count_ends(database: Database, analyses: Sequence[Analysis]) -> None:
     """Count what the analyses want to know of the ends of ways, all in one reading."""
     database.run(_GAINS)
-    for one in analyses:
-        one.prepare(database)
-        if one.kinds:
-            database.run(f"INSERT INTO kinds SELECT '{one.name}', * FROM ({one.kinds})")  # noqa: S608 - our own text
+    for analysis in analyses:
+        analysis.prepare(database)
+        if analysis.kinds:
+            database.run(f"INSERT INTO kinds SELECT '{analysis.name}', * FROM ({analysis.kinds})")  # noqa: S608 - our own text
     database.run(_RISES)
-    for one in analyses:
-        if one.gains:
-            database.run(f"INSERT INTO gains SELECT '{one.name}', * FROM ({one.gains})")  # noqa: S608 - our own text
+    for analysis in analyses:
+        if analysis.gains:
+            database.run(f"INSERT INTO gains SELECT '{analysis.name}', * FROM ({analysis.gains})")  # noqa: S608 - our own text
     database.run(_COUNTED)
     database.run(_WAY_MESSAGES)
     for name, layer, code, about, parts, subjects, examples in database.rows(_COUNTS):
-        found = Count(int(parts), int(subjects), tuple(map(example, examples)))
-        database.counted(name, layer, (code, tuple(about), found))
+        count = Count(int(parts), int(subjects), tuple(map(example, examples)))
+        database.counted(name, layer, (code, tuple(about), count))

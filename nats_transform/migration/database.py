@@ -122,8 +122,8 @@ class Database:
         """What some work on the database gives; it is done the first time only."""
         if work not in self._once:
             self._once[work] = work(self)
-        found: T = self._once[work]
-        return found
+        result: T = self._once[work]
+        return result
 
     def largest_groups(self, query: str, *parameters: object) -> tuple[Example, ...]:
         """Examples of subjects that share something, the largest groups first.
@@ -133,7 +133,7 @@ class Database:
             parameters: the parameters of the query.
         """
         rows = self.rows(_GROUPS.format(query), *parameters)
-        return tuple(example(found) for (found,) in rows)
+        return tuple(example(fields) for (fields,) in rows)
 
     def counted(self, name: str, layer: int, count: Counted) -> None:
         """Keep a count of an analysis."""
@@ -157,10 +157,10 @@ def _in_one_line() -> Iterator[None]:
         ) from error
 
 
-def example(found: dict[str, Any]) -> Example:
+def example(fields: dict[str, Any]) -> Example:
     """An example, from a row of a query."""
     return Example(
-        text(found["subject"]), text(found["was"]), text(found["result"]), whole(found["parts"])
+        text(fields["subject"]), text(fields["was"]), text(fields["result"]), whole(fields["parts"])
     )
 
 

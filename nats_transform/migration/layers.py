@@ -40,9 +40,9 @@ def layers(question: Question) -> Layers:
     effort = Effort(_EFFORT + _EFFORT_A_MAPPING * many)
     changing = moves(question.current, question.candidate, effort)
     if effort.is_spent:
-        told = "so many mappings overlap that we didn't look at the room for new subjects"
+        message = "so many mappings overlap that we didn't look at the room for new subjects"
         found: dict[Layer, list[Obstacle]] = {layer: [] for layer in Layer} | {
-            Layer.NOW: [Obstacle("check-not-compared", "", told)]
+            Layer.NOW: [Obstacle("check-not-compared", "", message)]
         }
         return Layers(dict.fromkeys(Layer, question), found)
     both, refused = wide(Dependents.of(question), changing)

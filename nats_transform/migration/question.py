@@ -64,4 +64,4 @@ class Question:
             yield from ((f"consumer {consumer.name}", filter) for filter in consumer.filters)
         for user in self.users:
             for side in (user.publish, user.subscribe):
-                yield from ((f"user {user.name}", one) for one in (*(side.allow or ()), *side.deny))
+                yield from ((f"user {user.name}", s) for s in (*(side.allow or ()), *side.deny))

@@ -81,9 +81,9 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
     database = Database(folder, questions, outcomes.shares, outcomes.has_capitals)
     try:
         count_ends(database, ANALYSES)
-        for one in _mapped_twice(database, question, folder):
-            for told in named.values():
-                told.append(one)
+        for finding in _mapped_twice(database, question, folder):
+            for findings in named.values():
+                findings.append(finding)
         return _result(database, outcomes, asked, named)
     finally:
         database.close()
@@ -92,7 +92,7 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
 def _named(question: Question, folder: Path) -> dict[Layer, list[Told]]:
     """The findings about subjects that headers name, which are a census of their own."""
     mappings = Question(question.candidate, question.current, clusters=question.clusters)
-    told: dict[Layer, list[Told]] = {Layer.NOW: [], Layer.BOTH: []}
+    named: dict[Layer, list[Told]] = {Layer.NOW: [], Layer.BOTH: []}
     for number, (header, part) in enumerate(question.named.items()):
         place = folder / f"named-{number}"
         place.mkdir()
@@ -101,20 +101,22 @@ def _named(question: Question, folder: Path) -> dict[Layer, list[Told]]:
         schedulers = tuple(stream for stream in question.streams if stream.allow_msg_schedules)
         if header in SCHEDULE_HEADERS and schedulers:
             # A scheduler publishes into its own stream, whose transform applies.
-            found = dry_run([part], replace(mappings, streams=schedulers), place)
-            for one in found.findings:
-                if one.code == "schedule-not-mapped":
-                    count = Count(round(one.messages * PARTS), one.subjects, one.examples)
-                    told[Layer.NOW].append((*about, count))
-                    told[Layer.BOTH] += [(*about, count)] if one.stops_plan else []
-        elif (found := dry_run([part], mappings, place)).changed_subjects:
-            examples = [example for change in found.changes for example in change.examples]
+            outcome = dry_run([part], replace(mappings, streams=schedulers), place)
+            for finding in outcome.findings:
+                if finding.code == "schedule-not-mapped":
+                    count = Count(
+                        round(finding.messages * PARTS), finding.subjects, finding.examples
+                    )
+                    named[Layer.NOW].append((*about, count))
+                    named[Layer.BOTH] += [(*about, count)] if finding.stops_plan else []
+        elif (outcome := dry_run([part], mappings, place)).changed_subjects:
+            examples = [example for change in outcome.changes for example in change.examples]
             examples.sort(key=lambda example: -example.messages)
-            parts = round(found.changed_messages * PARTS)
-            count = Count(parts, found.changed_subjects, tuple(examples[:EXAMPLES]))
-            for layer in told:
-                told[layer].append((*about, count))
-    return told
+            parts = round(outcome.changed_messages * PARTS)
+            count = Count(parts, outcome.changed_subjects, tuple(examples[:EXAMPLES]))
+            for layer in named:
+                named[layer].append((*about, count))
+    return named
 
 
 def _mapped_twice(database: Database, question: Question, folder: Path) -> Iterator[Told]:
@@ -151,8 +153,8 @@ def _result(
         clusters=tuple(sorted(text(cluster) or "" for (cluster,) in clusters)),
         fates_before=before,
         fates_after=after,
-        findings=tuple(one for one in findings if one.layer is Layer.NOW),
-        with_room=tuple(one for one in findings if one.layer is not Layer.NOW),
+        findings=tuple(finding for finding in findings if finding.layer is Layer.NOW),
+        with_room=tuple(finding for finding in findings if finding.layer is not Layer.NOW),
         changes=changes(database, outcomes.messages),
         flows=all_flows,
         trees=(
@@ -170,19 +172,19 @@ def _findings(
     database: Database, asked: Layers, messages: int, named: Mapping[Layer, Sequence[Told]]
 ) -> Iterator[MigrationFinding]:
     """The findings, those of a layer only if no layer before it has them."""
-    always = [f for one in ANALYSES if not one.is_layered for f in one.findings(database, 0)]
-    also = {one[:2] for one in always}
-    always += (one for one in _obstacles(asked, Layer.NOW) if one[:2] not in also)
-    told = {
-        layer: [f for one in ANALYSES if one.is_layered for f in one.findings(database, number)]
+    always = [f for a in ANALYSES if not a.is_layered for f in a.findings(database, 0)]
+    also = {finding[:2] for finding in always}
+    always += (finding for finding in _obstacles(asked, Layer.NOW) if finding[:2] not in also)
+    by_layer = {
+        layer: [f for a in ANALYSES if a.is_layered for f in a.findings(database, number)]
         for number, layer in enumerate(Layer)
     }
     for layer in (Layer.ROOM, Layer.BOTH):
-        told[layer] += (*_obstacles(asked, layer), *named.get(layer, ()))
-    lasting = {one[:2] for one in (*always, *told[Layer.BOTH])}
-    told[Layer.NOW] += (*always, *named[Layer.NOW])
+        by_layer[layer] += (*_obstacles(asked, layer), *named.get(layer, ()))
+    lasting = {finding[:2] for finding in (*always, *by_layer[Layer.BOTH])}
+    by_layer[Layer.NOW] += (*always, *named[Layer.NOW])
     known: set[tuple[str, str]] = set()
-    for layer, here in told.items():
+    for layer, here in by_layer.items():
         for code, about, message, count in here:
             severity = ALL[code].severity
             stops = severity is Severity.ERROR or code in STOPS_PLAN
@@ -201,7 +203,7 @@ def _findings(
                     layer,
                     stops and (code, about) in lasting,
                 )
-        known |= {one[:2] for one in here}
+        known |= {finding[:2] for finding in here}
 
 
 def _obstacles(asked: Layers, layer: Layer) -> Iterator[Told]:

@@ -20,14 +20,14 @@ class Seen:
 
     def __init__(self, question: Question) -> None:
         self._streams = {stream.name: stream for stream in question.streams}
-        self._archived = [one for one in question.streams if one.name in question.archived]
+        self._archived = [stream for stream in question.streams if stream.name in question.archived]
         self._candidate = question.candidate
         captured = [filter for stream in self._archived for filter in stream.captured]
-        self._filters = [f for one in self._archived for f in _stored(one, _received(one))]
+        self._filters = [f for stream in self._archived for f in _stored(stream, _received(stream))]
         self._filters += (
             mapping.source
             for mapping in question.current.mappings
-            if any(can_land_in(t, one) for t in mapping.transforms for one in captured)
+            if any(can_land_in(t, subject) for t in mapping.transforms for subject in captured)
         )
 
     def shows(self, source: str) -> bool:
@@ -51,7 +51,7 @@ class Seen:
                 for mapping in self._candidate.mappings
                 if not any(is_subset(mapping.source, of=filter) for filter in self._filters)
                 for transform in mapping.transforms
-                if any(can_land_in(transform, one) for one in stream.captured)
+                if any(can_land_in(transform, subject) for subject in stream.captured)
             ]
         else:
             received = list(stream.captured)
@@ -65,12 +65,15 @@ class Seen:
 
 
 def _received(stream: StreamConfig) -> list[str]:
-    return [*stream.captured, *(one for upstream in stream.upstreams for one in taken(upstream))]
+    return [
+        *stream.captured,
+        *(pattern for upstream in stream.upstreams for pattern in taken(upstream)),
+    ]
 
 
 def _stored(stream: StreamConfig, received: list[str]) -> list[str]:
     """Filters of what a stream stores, given those of what it receives."""
     ingress = stream.ingress_transform
-    if ingress is None or not any(collide(one, ingress.source) for one in received):
+    if ingress is None or not any(collide(subject, ingress.source) for subject in received):
         return received
     return [*received, filter_of_results(ingress)]

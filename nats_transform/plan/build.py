@@ -30,8 +30,8 @@ class NoPlan(NatsTransformError):
 
     def __init__(self, findings: Sequence[MigrationFinding]) -> None:
         self.blocked = tuple(
-            Blocked(**{name: getattr(one, name) for name in Blocked.model_fields})
-            for one in findings
+            Blocked(**{name: getattr(finding, name) for name in Blocked.model_fields})
+            for finding in findings
         )
         first = self.blocked[0]
         about = f"{first.about}: " if first.about else ""
@@ -120,17 +120,17 @@ def build(
     if current == candidate:
         return planned(steps=())
     dry_run = try_it(question)
-    found = [one for one in (*dry_run.findings, *dry_run.with_room) if one.stops_plan]
-    blocked = [one for one in found if not _is_accepted(one, accepted)]
+    reasons = [finding for finding in (*dry_run.findings, *dry_run.with_room) if finding.stops_plan]
+    blocked = [reason for reason in reasons if not _is_accepted(reason, accepted)]
     if blocked:
         # What nobody can accept comes first.
-        raise NoPlan(sorted(blocked, key=lambda one: one.code not in REFUSED))
-    for one in accepted:
-        if not any(_is(one, finding) for finding in found):
-            about = f" of {one.about}" if one.about else ""
+        raise NoPlan(sorted(blocked, key=lambda finding: finding.code not in REFUSED))
+    for entry in accepted:
+        if not any(_is(entry, finding) for finding in reasons):
+            about = f" of {entry.about}" if entry.about else ""
             raise AcceptsNothing(
-                f"the dry run doesn't find {one.code}{about}, so you can't accept it: correct the "
-                "entry, or remove it"
+                f"the dry run doesn't find {entry.code}{about}, so you can't accept it: correct "
+                "the entry, or remove it"
             )
     switch = stages(question.current, question.candidate, percents, clusters)
     changing = moves(question.current, question.candidate)
@@ -138,7 +138,7 @@ def build(
     both, _ = wide(before, changing)
     ever = (before, both, narrow(before, both, changing))
     settling = tuple(_settle(question.streams, changing))
-    programs = _programs(changing, dry_run, {one.settles for one in settling})
+    programs = _programs(changing, dry_run, {change.settles for change in settling})
     steps = [
         *_expand(ever),
         *_hold(dry_run),
@@ -155,7 +155,7 @@ def build(
 
 
 def _is_accepted(finding: MigrationFinding, accepted: Sequence[Accepted]) -> bool:
-    return finding.code not in REFUSED and any(_is(one, finding) for one in accepted)
+    return finding.code not in REFUSED and any(_is(reason, finding) for reason in accepted)
 
 
 def _is(accepted: Accepted, finding: MigrationFinding) -> bool:
@@ -164,22 +164,20 @@ def _is(accepted: Accepted, finding: MigrationFinding) -> bool:
 
 def _programs(changing: Moves, dry_run: DryRun, settled: Collection[str | None]) -> str:
     """What programs must do: no configuration shows or changes them."""
-    codes = {one.code for one in (*dry_run.findings, *dry_run.with_room)}
+    codes = {finding.code for finding in (*dry_run.findings, *dry_run.with_room)}
     if "schedules" in settled:
         codes.discard("schedule-target-moves")
-    known = dict.fromkeys(told for code, told in _BY_PEOPLE.items() if code in codes)
+    known = dict.fromkeys(text for code, text in _BY_PEOPLE.items() if code in codes)
     return "; ".join(filter(None, (_subscribers(changing), *known)))
 
 
 def _subscribers(changing: Moves) -> str:
     """What programs must do that subscribe without a consumer."""
-    names = dict.fromkeys(
-        (made(move.old, move.part), made(move.new, move.part)) for move in changing
-    )
-    told = ", ".join(f"`{old}` and `{new}`" for old, new in names)
-    if not told:
+    names = dict.fromkeys((made(m.old, m.part), made(m.new, m.part)) for m in changing)
+    moved = ", ".join(f"`{old}` and `{new}`" for old, new in names)
+    if not moved:
         return ""
-    return f"programs that subscribe without a consumer must subscribe to both names: {told}"
+    return f"programs that subscribe without a consumer must subscribe to both names: {moved}"
 
 
 def _audited(changing: Moves, both: Dependents) -> str | None:
@@ -187,7 +185,9 @@ def _audited(changing: Moves, both: Dependents) -> str | None:
     for stream in both.streams:
         for move in changing:
             names = (made(move.old, move.part), made(move.new, move.part))
-            if all(any(is_subset(name, of=one) for one in stream.subjects) for name in names):
+            if all(
+                any(is_subset(name, of=subject) for subject in stream.subjects) for name in names
+            ):
                 return stream.name
     return None
 
@@ -210,9 +210,9 @@ def _expand(ever: Sequence[Dependents]) -> Iterable[Step]:
 def _hold(dry_run: DryRun) -> Iterable[Step]:
     # What room for the new names cures refuses nobody.
     codes = {
-        one.code
-        for one in (*dry_run.findings, *dry_run.with_room)
-        if one.stops_plan or one.code not in STOPS_PLAN
+        finding.code
+        for finding in (*dry_run.findings, *dry_run.with_room)
+        if finding.stops_plan or finding.code not in STOPS_PLAN
     }
     if held := [_HELD[code] for code in _HELD if code in codes]:
         who = " and ".join(name for name, _ in held)
@@ -229,10 +229,10 @@ def _hold(dry_run: DryRun) -> Iterable[Step]:
 
 
 def _settle(streams: Sequence[StreamConfig], changing: Moves) -> Iterable[Step]:
-    moving = [one for one in streams if any(changing.under(one.subjects))]
+    moving = [stream for stream in streams if any(changing.under(stream.subjects))]
     holds = {
-        "schedules": [one.name for one in moving if one.allow_msg_schedules],
-        "counters": [one.name for one in moving if one.allow_msg_counter],
+        "schedules": [stream.name for stream in moving if stream.allow_msg_schedules],
+        "counters": [stream.name for stream in moving if stream.allow_msg_counter],
     }
     for settles, (title, why, by_hand, undo) in _SETTLED.items():
         if names := holds[settles]:
@@ -272,9 +272,9 @@ def _step(
     ever: Sequence[Dependents],
 ) -> Iterable[Step]:
     old, new = ever[:2] if phase == "expand" else ever[1:]
-    found = tuple(change for kind in kinds for change in changes(old, new, kind, ever))
-    if found:
-        yield Step(number=0, phase=phase, title=title, why=why, changes=found)
+    differences = tuple(change for kind in kinds for change in changes(old, new, kind, ever))
+    if differences:
+        yield Step(number=0, phase=phase, title=title, why=why, changes=differences)
 
 
 def _shift(
@@ -307,9 +307,9 @@ def _mappings(mappings: AccountMappings) -> dict[str, object]:
     """Mappings in the form of an account's claims and of the server's configuration."""
     return {
         mapping.source: [
-            {"destination": one.subject, "weight": one.weight}
-            | ({"cluster": one.cluster} if one.cluster else {})
-            for one in mapping.destinations
+            {"destination": destination.subject, "weight": destination.weight}
+            | ({"cluster": destination.cluster} if destination.cluster else {})
+            for destination in mapping.destinations
         ]
         for mapping in mappings.mappings
     }

@@ -27,7 +27,7 @@ def changes(
         ever: all states of the migration. A change of a stream lists every field that differs
             between any two of them.
     """
-    fields = [[_flows(stream) for stream in one.streams] for one in (before, after, *ever)]
+    fields = [[_flows(stream) for stream in account.streams] for account in (before, after, *ever)]
     pairs: Iterable[tuple[str, dict[str, Any], dict[str, Any]]]
     if kind == "stream":
         pairs = (
@@ -47,8 +47,8 @@ def changes(
         )
     else:
         pairs = (
-            (name, _entries(kind, one), _entries(kind, after.shares[name]))
-            for name, one in before.shares.items()
+            (name, _entries(kind, shares), _entries(kind, after.shares[name]))
+            for name, shares in before.shares.items()
         )
     return [
         Change.model_validate({"kind": kind, "name": name, "before": old, "after": new})
@@ -59,7 +59,7 @@ def changes(
 
 def _entries(side: str, shares: Shares) -> dict[str, Any]:
     entries = shares.exports if side == "exports" else shares.imports
-    return {side: [as_configured(one) for one in entries]}
+    return {side: [as_configured(entry) for entry in entries]}
 
 
 def _flows(stream: StreamConfig) -> dict[str, Any]:
@@ -69,33 +69,33 @@ def _flows(stream: StreamConfig) -> dict[str, Any]:
 
 def _differing(states: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The first two of several states, with only the fields that differ between any of them."""
-    names = [name for name in FLOWS if any(one[name] != states[0][name] for one in states)]
-    for one in states[:2]:
-        yield {name: one[name] for name in names}
+    names = [name for name in FLOWS if any(state[name] != states[0][name] for state in states)]
+    for state in states[:2]:
+        yield {name: state[name] for name in names}
 
 
 def permissions_of(user: User) -> dict[str, object]:
     """The permissions of a user in the form of a server's configuration."""
-    found: dict[str, object] = {
+    sides: dict[str, object] = {
         side: _allowance(allowance, alone=side == "subscribe" or user.responses in (None, False))
         for side, allowance in (("publish", user.publish), ("subscribe", user.subscribe))
     }
-    return found if user.responses is None else found | {"allow_responses": user.responses}
+    return sides if user.responses is None else sides | {"allow_responses": user.responses}
 
 
 def _allowance(allowance: Allowance, *, alone: bool) -> dict[str, list[str]]:
-    found = {}
+    allowed = {}
     # With `allow_responses` an empty list is our own, see `_sides`.
     if allowance.allow is not None and (alone or allowance.allow):
-        found["allow"] = [*allowance.allow, *allowance.allow_groups]
+        allowed["allow"] = [*allowance.allow, *allowance.allow_groups]
     if allowance.deny or allowance.deny_groups:
-        found["deny"] = [*allowance.deny, *allowance.deny_groups]
-    return found
+        allowed["deny"] = [*allowance.deny, *allowance.deny_groups]
+    return allowed
 
 
 def as_configured(entry: Entry) -> dict[str, Any]:
     """An export or import in the form of a server's configuration."""
     if not entry.account:
         return {entry.kind: entry.subject, **entry.rest}
-    found = {entry.kind: {"account": entry.account, "subject": entry.subject}}
-    return found | ({"to": entry.to} if entry.to else {}) | dict(entry.rest)
+    fields = {entry.kind: {"account": entry.account, "subject": entry.subject}}
+    return fields | ({"to": entry.to} if entry.to else {}) | dict(entry.rest)

@@ -45,14 +45,14 @@ def files(plan: Plan, configs: Configs, more: Mapping[str, str] | None = None) -
     Raises:
         Unnameable: a command cannot name a stream or consumer, or a block the source of a mapping.
     """
-    found = {PAGE: page(plan), **(more or {})}
+    texts = {PAGE: page(plan), **(more or {})}
     for step in plan.steps:
         for change in step.changes:
             for undo in (False, True):
-                found[path(step, change, undo)] = _content(change, undo, configs)
-    digests = {name: digest(text) for name, text in found.items()}
-    made = plan.model_copy(update={"files": {PLAN: _own_digest(plan), **digests}})
-    return {PLAN: made.model_dump_json(indent=2) + "\n", **found}
+                texts[path(step, change, undo)] = _content(change, undo, configs)
+    digests = {name: digest(text) for name, text in texts.items()}
+    signed = plan.model_copy(update={"files": {PLAN: _own_digest(plan), **digests}})
+    return {PLAN: signed.model_dump_json(indent=2) + "\n", **texts}
 
 
 def whole_configs(plan: Plan, text: str, file: str) -> dict[str, str]:
@@ -67,19 +67,19 @@ def whole_configs(plan: Plan, text: str, file: str) -> dict[str, str]:
         Unsafe: a step cannot be made in the text without a change of anything else.
         Unnameable: a block cannot name the source of a mapping.
     """
-    found = {}
+    texts = {}
     for step in plan.steps:
         edits = [
-            Edit(one.kind, one.name, _block(one.kind, one.after))
-            for one in step.changes
-            if one.kind in CONFIGURED
+            Edit(change.kind, change.name, _block(change.kind, change.after))
+            for change in step.changes
+            if change.kind in CONFIGURED
         ]
         if edits:
             new = edited_config(text, file, plan.account, edits)
-            found[f"{_folder(step)}/{plan.config}"] = new
-            found[f"{_folder(step)}/undo/{plan.config}"] = text
+            texts[f"{_folder(step)}/{plan.config}"] = new
+            texts[f"{_folder(step)}/undo/{plan.config}"] = text
             text = new
-    return found
+    return texts
 
 
 def digest(text: str) -> str:
@@ -150,7 +150,7 @@ def _block(kind: str, fields: Mapping[str, Any]) -> str:
         return mappings_block(fields)
     if kind == "permissions":
         return f"permissions {configured(fields)}\n"
-    entries = "".join(f"  {configured(one)}\n" for one in fields[kind])
+    entries = "".join(f"  {configured(entry)}\n" for entry in fields[kind])
     return f"{kind}: [\n{entries}]\n"
 
 
@@ -185,7 +185,7 @@ def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
         if change.kind == "mappings":
             by_jwt += _nsc(plan.account, *fields)
         elif change.kind in ("exports", "imports"):
-            by_jwt += _nsc_shares(change.name, change.kind, *(one[change.kind] for one in fields))
+            by_jwt += _nsc_shares(change.name, change.kind, *(side[change.kind] for side in fields))
     if any(change.kind in CONFIGURED for change in step.changes):
         if plan.config is not None:
             file = shlex.quote(f"{_folder(step)}/{'undo/' if undo else ''}{plan.config}")
@@ -204,20 +204,20 @@ def _nsc(account: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> I
     here = f"--account {shlex.quote(account)}"
     steps = []
     for source in dict.fromkeys([*before, *after]):
-        old = {one["destination"]: one for one in before.get(source, ())}
-        new = {one["destination"]: one for one in after.get(source, ()) if one["weight"]}
+        old = {d["destination"]: d for d in before.get(source, ())}
+        new = {d["destination"]: d for d in after.get(source, ()) if d["weight"]}
         names = f"{here} --from {shlex.quote(source)} --to "
         for destination in dict.fromkeys([*old, *new]):
-            one, was = new.get(destination), old.get(destination)
-            if one == was:
+            share, was = new.get(destination), old.get(destination)
+            if share == was:
                 continue
             to = names + shlex.quote(destination)
-            if one is None:
+            if share is None:
                 steps.append((-100, f"nsc delete mapping {to}"))
                 continue
-            cluster = f" --cluster {shlex.quote(one['cluster'])}" if "cluster" in one else ""
-            change = one["weight"] - (was["weight"] if was else 0)
-            steps.append((change, f"nsc add mapping {to} --weight {one['weight']}{cluster}"))
+            cluster = f" --cluster {shlex.quote(share['cluster'])}" if "cluster" in share else ""
+            change = share["weight"] - (was["weight"] if was else 0)
+            steps.append((change, f"nsc add mapping {to} --weight {share['weight']}{cluster}"))
     yield from (command for _, command in sorted(steps, key=lambda pair: pair[0]))
     if steps:
         yield f"nsc push {here}"
@@ -282,9 +282,10 @@ def page(plan: Plan) -> str:
     if plan.accepted:
         lines += ["These findings were accepted:", ""]
         lines += [
-            f"- {markdown_code(one.code)}{f' of {markdown_text(one.about)}' if one.about else ''}: "
-            f"{markdown_text(one.reason)}"
-            for one in plan.accepted
+            f"- {markdown_code(entry.code)}"
+            f"{f' of {markdown_text(entry.about)}' if entry.about else ''}: "
+            f"{markdown_text(entry.reason)}"
+            for entry in plan.accepted
         ]
         lines.append("")
     if plan.at_once:

@@ -54,23 +54,19 @@ def stages(
     """
     before = {mapping.source: mapping for mapping in current.mappings}
     after = {mapping.source: mapping for mapping in candidate.mappings}
-    changed = [
-        source
-        for source in dict.fromkeys([*after, *before])
-        if before.get(source) != after.get(source)
-    ]
+    changed = [s for s in dict.fromkeys([*after, *before]) if before.get(s) != after.get(s)]
     whole = {
         source: why for source in changed if (why := _undivided(source, changed, before, after))
     }
     split = tuple(source for source in changed if source not in whole)
-    found = []
+    planned = []
     for number, cluster in enumerate(clusters or (None,), 1):
         is_last = number >= len(clusters)
         for percent in percents:
             if percent == 100 and is_last:
-                found.append(Stage(100, candidate))
+                planned.append(Stage(100, candidate))
                 continue
-            made = []
+            mappings = []
             for source in dict.fromkeys([*after, *before]):
                 ways = before.get(source), after.get(source)
                 if source not in split:
@@ -82,16 +78,18 @@ def stages(
                 else:
                     mapping = _split(source, *ways, percent) if is_last else ways[0]
                 if mapping is not None:
-                    made.append(mapping)
+                    mappings.append(mapping)
             here = tuple(s for s in split if cluster is None or is_last or _is_writable(
                 s, before.get(s), after.get(s)))  # fmt: skip
-            found.append(Stage(percent, AccountMappings(made), here, tuple(whole.items()), cluster))
+            planned.append(
+                Stage(percent, AccountMappings(mappings), here, tuple(whole.items()), cluster)
+            )
     # A stage in which nothing moves is left out.
-    befores = [current, *(stage.mappings for stage in found)]
+    befores = [current, *(stage.mappings for stage in planned)]
     return [
         stage
-        for stage, last in zip(found, befores, strict=False)
-        if stage is found[-1] or (split and stage.mappings != last)
+        for stage, last in zip(planned, befores, strict=False)
+        if stage is planned[-1] or (split and stage.mappings != last)
     ]
 
 
@@ -105,7 +103,7 @@ def _undivided(
     for mapping in (before.get(source), after.get(source)):
         if mapping is not None and not _is_plain(mapping):
             return "it has weights of its own"
-        if mapping is not None and any(one.partition for one in mapping.transforms):
+        if mapping is not None and any(transform.partition for transform in mapping.transforms):
             return "a key's messages would be in two partitions at once"
     return ""
 
@@ -136,17 +134,19 @@ def _clustered(
     In clusters that are not listed, all go the old way.
     """
     after, before = _way(source, new), _way(source, old)
-    found = [
+    destinations = [
         Destination(_spelt(source, after, n), 100, cluster)
         for n, cluster in enumerate(clusters[:-1])
     ]
-    found.append(Destination(_spelt(source, after, len(found)), percent, clusters[-1]))
+    destinations.append(
+        Destination(_spelt(source, after, len(destinations)), percent, clusters[-1])
+    )
     if old is not None:
-        found.append(Destination(before, 100))
+        destinations.append(Destination(before, 100))
     if percent < 100:
         text = _spelt(source, before, int(old is not None))
-        found.append(Destination(text, 100 - percent, clusters[-1]))
-    return Mapping(source, found)
+        destinations.append(Destination(text, 100 - percent, clusters[-1]))
+    return Mapping(source, destinations)
 
 
 def _is_writable(source: str, old: Mapping | None, new: Mapping | None) -> bool:

@@ -21,14 +21,14 @@ Fields: TypeAlias = Mapping[str, Any]
 
 def expected(plan: Plan, step: int) -> dict[Thing, Fields]:
     """The state of each thing that the plan changes after a step; 0 is before the first step."""
-    found: dict[Thing, Fields] = {}
-    for one in plan.steps:
-        for change in one.changes:
-            if one.number <= step:
-                found[change.kind, change.name] = change.after
+    fields: dict[Thing, Fields] = {}
+    for planned in plan.steps:
+        for change in planned.changes:
+            if planned.number <= step:
+                fields[change.kind, change.name] = change.after
             else:
-                found.setdefault((change.kind, change.name), change.before)
-    return found
+                fields.setdefault((change.kind, change.name), change.before)
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +55,18 @@ def differences(plan: Plan, step: int, views: Sequence[View]) -> Iterator[str]:
         step: the step that should be the last one in force.
         views: the states that servers and files show.
     """
-    fitting = [n for n in range(len(plan.steps) + 1) if all(_fits(plan, n, one) for one in views)]
+    fitting = [n for n in range(len(plan.steps) + 1) if all(_fits(plan, n, view) for view in views)]
     if step in fitting:
         return
     if later := [n for n in fitting if n > step]:
         yield f"step {later[0]} is in force already: undo it, or verify that step"
         return
-    told: dict[tuple[Thing, str], list[str]] = {}
+    seen: dict[tuple[Thing, str], list[str]] = {}
     for view in views:
         for thing, fields in view.seen.items():
             if (line := _difference(plan, step, thing, fields)) is not None:
-                told.setdefault((thing, line), []).append(view.where)
-    for (thing, line), where in told.items():
+                seen.setdefault((thing, line), []).append(view.where)
+    for (thing, line), where in seen.items():
         everybody = [view.where for view in views if thing in view.seen]
         on = f" on {', '.join(where)}" if where != everybody else ""
         yield f"{' '.join(thing)}{on}{line}"
@@ -82,12 +82,7 @@ def _difference(plan: Plan, step: int, thing: Thing, fields: Fields) -> str | No
     if same(thing, fields, expected(plan, step)[thing]):
         return None
     # A step that was undone looks like a step that was not taken.
-    history = [
-        (one.number, change)
-        for one in plan.steps
-        for change in one.changes
-        if (change.kind, change.name) == thing
-    ]
+    history = [(s.number, c) for s in plan.steps for c in s.changes if (c.kind, c.name) == thing]
     at = next((n for n, change in reversed(history) if same(thing, fields, change.after)), None)
     if at is None and same(thing, fields, history[0][1].before):
         at = 0
@@ -114,10 +109,10 @@ class Drain:
 
 def drains(plan: Plan, step: int, undo: bool) -> Iterator[Drain]:
     """What consumers must have read before the next step is taken, or before this one is undone."""
-    for one in plan.steps:
-        if one.number != (step if undo else step + 1):
+    for planned in plan.steps:
+        if planned.number != (step if undo else step + 1):
             continue
-        for change in one.changes:
+        for change in planned.changes:
             if change.kind != "consumer":
                 continue
             sides = (change.after, change.before) if undo else (change.before, change.after)
@@ -129,10 +124,10 @@ def drains(plan: Plan, step: int, undo: bool) -> Iterator[Drain]:
 
 def drained_sources(plan: Plan, step: int, undo: bool) -> Iterator[tuple[str, list[Fields]]]:
     """The streams and the sources that they lose with the next step, or when this one is undone."""
-    for one in plan.steps:
-        if one.number != (step if undo else step + 1):
+    for planned in plan.steps:
+        if planned.number != (step if undo else step + 1):
             continue
-        for change in one.changes:
+        for change in planned.changes:
             sides = (change.after, change.before) if undo else (change.before, change.after)
             old, new = (side.get("sources") or [] for side in sides)
             if change.kind == "stream" and (
@@ -159,17 +154,17 @@ def cumulative(shown: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, An
     In `ACCOUNTZ` a weight is the sum of itself and those before it, for each cluster (`mapDest` in
     `server/accounts.go`; seen on nats-server 2.15.1).
     """
-    found: dict[str, Any] = {}
+    mappings: dict[str, Any] = {}
     for source, destinations in shown.items():
         before: dict[str, int] = {}
-        found[source] = []
-        for one in destinations:
-            cluster = one.get("cluster", "")
-            weight = one["weight"] - before.get(cluster, 0)
-            before[cluster] = one["weight"]
-            found[source].append({"destination": one["subject"], "weight": weight, **(
+        mappings[source] = []
+        for destination in destinations:
+            cluster = destination.get("cluster", "")
+            weight = destination["weight"] - before.get(cluster, 0)
+            before[cluster] = destination["weight"]
+            mappings[source].append({"destination": destination["subject"], "weight": weight, **(
                 {"cluster": cluster} if cluster else {})})  # fmt: skip
-    return found
+    return mappings
 
 
 def mappings_of(fields: Fields) -> AccountMappings:
@@ -179,8 +174,12 @@ def mappings_of(fields: Fields) -> AccountMappings:
             SubjectMapping(
                 source,
                 [
-                    Destination(one["destination"], one["weight"], one.get("cluster"))
-                    for one in destinations
+                    Destination(
+                        destination["destination"],
+                        destination["weight"],
+                        destination.get("cluster"),
+                    )
+                    for destination in destinations
                 ],
             )
             for source, destinations in fields.items()
@@ -194,22 +193,22 @@ def _ways(mappings: Fields) -> dict[str, dict[tuple[str, str], int]]:
     The part that keeps its subject is left out, because a server adds it by itself if weights add
     up to less than 100 %.
     """
-    found = {}
+    ways = {}
     for source, destinations in mappings.items():
         kept = {source, number_wildcards(source)}
-        found[source] = {
-            (one["destination"], one.get("cluster", "")): one["weight"]
-            for one in destinations
-            if one["weight"] and one["destination"] not in kept
+        ways[source] = {
+            (destination["destination"], destination.get("cluster", "")): destination["weight"]
+            for destination in destinations
+            if destination["weight"] and destination["destination"] not in kept
         }
-    return found
+    return ways
 
 
 def _unordered(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _unordered(one) for name, one in value.items()}
+        return {name: _unordered(field) for name, field in value.items()}
     if isinstance(value, list | tuple):
-        return sorted(map(_unordered, value), key=lambda one: json.dumps(one, sort_keys=True))
+        return sorted(map(_unordered, value), key=lambda entry: json.dumps(entry, sort_keys=True))
     return value
 
 
@@ -245,5 +244,5 @@ def other_fields(change: Change, planned: Fields, shown: Fields) -> Iterator[str
 def _own(value: Any) -> Any:
     """A value without the fields that the server adds by itself and without empty fields."""
     if isinstance(value, Mapping):
-        value = {name: one for name, one in value.items() if not name.startswith("_nats.")}
+        value = {name: field for name, field in value.items() if not name.startswith("_nats.")}
     return value or None

@@ -194,16 +194,16 @@ def _applied(
 
     def mapped(subject: pa.Array, stream: pa.Array, seq: pa.Array, *cluster: pa.Array) -> pa.Array:
         where = cluster[0] if cluster else None
-        found = program.run(subject, stream=stream, seq=seq, cluster=where)
-        columns = [found.subjects.view(pa.string()), found.states, found.draws]
+        outcomes = program.run(subject, stream=stream, seq=seq, cluster=where)
+        columns = [outcomes.subjects.view(pa.string()), outcomes.states, outcomes.draws]
         return pa.StructArray.from_arrays(columns, names=["mapped_subject", "state", "draw"])
 
     # Spark would call a function of which it knows that it gives the same each time once for a
     # filter on the result, and once more for the result.
     kernel = F.arrow_udf(mapped, _MAPPED).asNondeterministic()  # type: ignore[attr-defined]
     outcome = F.col(_OUTCOME)
-    told = F.get(_table(program.states), outcome["state"])
-    columns = {name: told[name].cast("string") for name in _TOLD}
+    columns_ = F.get(_table(program.states), outcome["state"])
+    columns = {name: columns_[name].cast("string") for name in _TOLD}
     columns |= {name: outcome[name] for name in ("mapped_subject", "draw")}
     return df.select("*", kernel(*map(_column, roles.values())).alias(_OUTCOME)).select(
         *map(_column, df.columns), *(columns[name].alias(name) for name in OUTPUT.names)

@@ -136,9 +136,9 @@ class Network:
         self.streams = tuple(streams)
         self.unknown: list[str] = []
         self.consumers = tuple(consumers)
-        self._consumers = {(one.stream, one.name): one for one in self.consumers}
+        self._consumers = {(c.stream, c.name): c for c in self.consumers}
         self._listening = [
-            (stream, [Filter(one, is_subscription=True) for one in stream.captured])
+            (stream, [Filter(subject, is_subscription=True) for subject in stream.captured])
             for stream in self.streams
         ]
         self._takers: dict[str, list[Feed]] = defaultdict(list)
@@ -185,10 +185,7 @@ class Network:
             transforms += [stream.ingress_transform, stream.republish_transform]
             transforms += [rule.transform for source in stream.upstreams for rule in source.filters]
         return any(
-            isinstance(token, Random)
-            for one in transforms
-            if one is not None
-            for token in one.tokens
+            isinstance(token, Random) for t in transforms if t is not None for token in t.tokens
         )
 
     def arrivals(
@@ -213,9 +210,7 @@ class Network:
         if transform is None or (stream.sources and not stream.captured):
             return []
         return [
-            other
-            for other in self.streams
-            if any(can_land_in(transform, filter) for filter in other.captured)
+            o for o in self.streams if any(can_land_in(transform, filter) for filter in o.captured)
         ]
 
     def circle(self, start: StreamConfig) -> list[str]:
@@ -245,23 +240,26 @@ class Network:
         arrivals = self.arrivals(subject)
         stored = [arrival for arrival in arrivals if not arrival.repeats]
         return Facts(
-            captured=frozenset(one.stream for one in arrivals if one.via is Via.CAPTURE),
+            captured=frozenset(a.stream for a in arrivals if a.via is Via.CAPTURE),
             stored=frozenset(
-                (one.stream, None if one.subject == subject else one.subject) for one in stored
+                (a.stream, None if a.subject == subject else a.subject) for a in stored
             ),
-            ingress=frozenset(one.stream for one in stored if one.is_mapped),
+            ingress=frozenset(arrival.stream for arrival in stored if arrival.is_mapped),
             taken=frozenset(
-                (one.stream, arrivals[one.origin].stream)
-                for one in arrivals
-                if one.origin is not None and one.via is not Via.REPUBLISH
+                (arrival.stream, arrivals[arrival.origin].stream)
+                for arrival in arrivals
+                if arrival.origin is not None and arrival.via is not Via.REPUBLISH
             ),
             raw=frozenset(
-                (one.stream, arrivals[one.origin].stream)
-                for one in arrivals
-                if one.origin is not None and self._is_raw(one)
+                (arrival.stream, arrivals[arrival.origin].stream)
+                for arrival in arrivals
+                if arrival.origin is not None and self._is_raw(arrival)
             ),
-            republished=frozenset(one.stream for one in stored if one.republished is not None),
-            loops=frozenset(_republisher(arrivals, one) for one in arrivals if one.repeats) - {""},
+            republished=frozenset(a.stream for a in stored if a.republished is not None),
+            loops=frozenset(
+                _republisher(arrivals, arrival) for arrival in arrivals if arrival.repeats
+            )
+            - {""},
         )
 
     def _is_raw(self, arrival: Arrival) -> bool:
@@ -279,22 +277,24 @@ class Network:
     def renames(self, subject: str) -> Iterator[tuple[str, Transform]]:
         """Each text on the way of a subject that a transform applies to, with the transform."""
         arrivals = self.arrivals(subject)
-        for one in arrivals:
-            stream, taken = self._by_name[one.stream], one.taken
-            if taken.mapping_destination and one.origin is not None:
-                upstream = stream.mirror if one.position is None else stream.sources[one.position]
-                stored = arrivals[one.origin].subject or ""
+        for arrival in arrivals:
+            stream, taken = self._by_name[arrival.stream], arrival.taken
+            if taken.mapping_destination and arrival.origin is not None:
+                upstream = (
+                    stream.mirror if arrival.position is None else stream.sources[arrival.position]
+                )
+                stored = arrivals[arrival.origin].subject or ""
                 for rule in upstream.filters if upstream is not None else ():
                     pair = rule.source, rule.destination
                     if rule.transform and pair == (taken.mapping_source, taken.mapping_destination):
                         yield stored, rule.transform
-            if one.is_mapped and stream.ingress_transform and taken.subject is not None:
+            if arrival.is_mapped and stream.ingress_transform and taken.subject is not None:
                 yield taken.subject, stream.ingress_transform
             republish = stream.republish_transform
-            if republish is None or one.subject is None or one.repeats:
+            if republish is None or arrival.subject is None or arrival.repeats:
                 continue
-            if republish.apply(one.subject, None) is not None:
-                yield one.subject, republish
+            if republish.apply(arrival.subject, None) is not None:
+                yield arrival.subject, republish
 
     @property
     def renames_any(self) -> bool:
@@ -309,11 +309,10 @@ class Network:
 
 def taken(upstream: StreamSource) -> list[str]:
     """Filters of what a mirror or source brings into its stream, under its new names."""
-    found = [
-        filter_of_results(rule.transform) if rule.transform else rule.source
-        for rule in upstream.filters
+    filters = [
+        filter_of_results(r.transform) if r.transform else r.source for r in upstream.filters
     ]
-    return [*found, ANY_TAIL] if upstream.consumer or not found else found
+    return [*filters, ANY_TAIL] if upstream.consumer or not filters else filters
 
 
 def _republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:

@@ -189,12 +189,12 @@ def parse_stream(data: object) -> StreamConfig:
         return StreamConfig.model_validate(data)
     except ValidationError as error:
         refusals = Refusals(InvalidStream)
-        for one in error.errors(include_url=False):
+        for detail in error.errors(include_url=False):
             with refusals.collected():
-                cause = one.get("ctx", {}).get("error")
+                cause = detail.get("ctx", {}).get("error")
                 if isinstance(cause, InvalidStream):
                     raise cause from None
-                where = SEPARATOR.join(str(part) for part in one["loc"])
-                raise InvalidStream(f"{where or 'stream configuration'}: {one['msg']}") from None
+                where = SEPARATOR.join(str(part) for part in detail["loc"])
+                raise InvalidStream(f"{where or 'stream configuration'}: {detail['msg']}") from None
         refusals.tell()
         raise

@@ -244,9 +244,9 @@ def _steps(subject: str, network: Network) -> list[StreamStep]:
             republished=republished,
             taken_by=[step(n) for n in inside if arrivals[n].via is not Via.REPUBLISH],
             consumers=[
-                one.name
-                for one in network.consumers
-                if one.stream == arrival.stream and arrival.subject and one.wants(arrival.subject)
+                c.name
+                for c in network.consumers
+                if c.stream == arrival.stream and arrival.subject and c.wants(arrival.subject)
             ],
             repeats=arrival.repeats,
         )

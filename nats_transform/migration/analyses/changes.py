@@ -101,8 +101,8 @@ class Changes(Analysis):
 
 def changed(database: Database) -> Count:
     """The messages and subjects whose result differs."""
-    found = [count for code, _, count in database.counts(Changes.name) if code == "changed"]
-    return found[0] if found else Count()
+    counts = [count for code, _, count in database.counts(Changes.name) if code == "changed"]
+    return counts[0] if counts else Count()
 
 
 def changes(database: Database, messages: int) -> tuple[Change, ...]:
@@ -113,17 +113,17 @@ def changes(database: Database, messages: int) -> tuple[Change, ...]:
         messages: the number of all messages.
     """
     rules = [_rule(*share) for share in database.shares]
-    found = [
+    largest = [
         (rules[before] if before >= 0 else None, rules[after] if after >= 0 else None, count)
         for code, about, count in database.counts(Changes.name)
         if code == "change"
         for before, after in [about]
     ]
-    found.sort(key=lambda one: (-one[2].parts, one[0] or "", one[1] or ""))
+    largest.sort(key=lambda change: (-change[2].parts, change[0] or "", change[1] or ""))
     total = max(1, messages * PARTS)
     return tuple(
         Change(before, after, whole(n.parts), n.subjects, 100 * n.parts / total, n.examples)
-        for before, after, n in found
+        for before, after, n in largest
     )
 
 
@@ -139,16 +139,16 @@ def flows(database: Database) -> tuple[Flow, ...]:
         _MOST_FLOWS + 1,
     )
     kept = rows if len(rows) <= _MOST_FLOWS else rows[: _MOST_FLOWS // 2]
-    found = [(text(before), text(after), list(map(int, sums))) for before, after, *sums in kept]
+    listed = [(text(before), text(after), list(map(int, sums))) for before, after, *sums in kept]
     if len(kept) < len(rows):
         (everything,) = database.rows(
             "SELECT sum(parts)::HUGEINT, sum(uncaptured)::HUGEINT, sum(merged)::HUGEINT FROM flows"
         )
-        known = [sum(column) for column in zip(*(sums for *_, sums in found), strict=True)]
+        known = [sum(column) for column in zip(*(sums for *_, sums in listed), strict=True)]
         rest = [whole_sum - sum_ for whole_sum, sum_ in zip(everything, known, strict=True)]
-        found.append((OTHER, OTHER, rest))
-        found.sort(key=lambda flow: -flow[2][0])
-    return tuple(Flow(before, after, *map(whole, sums)) for before, after, sums in found)
+        listed.append((OTHER, OTHER, rest))
+        listed.sort(key=lambda flow: -flow[2][0])
+    return tuple(Flow(before, after, *map(whole, sums)) for before, after, sums in listed)
 
 
 def fates(database: Database) -> tuple[dict[str, float], dict[str, float]]:

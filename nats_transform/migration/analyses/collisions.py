@@ -151,10 +151,10 @@ def _about(numbers: Sequence[int] | None, mappings: Sequence[Mapping]) -> str:
 
 def _dropped(mappings: Iterable[Mapping]) -> str:
     """The wildcards that a destination of some mappings leaves out."""
-    found = {
+    wildcards = {
         f"wildcard {number} of {shown(mapping.source)}": None
         for mapping in mappings
         for transform in mapping.transforms
         for number, _ in dropped(transform)
     }
-    return ", ".join(list(found)[:EXAMPLES])
+    return ", ".join(list(wildcards)[:EXAMPLES])

@@ -82,7 +82,7 @@ class Delivery(Analysis):
                     rows.append((layer, "ingress-stops", [number], number, "ingress", -1))
                 if stream.republish_transform:
                     rows.append((layer, "republish-stops", [number], number, "republishes", -1))
-                feeds = {one.name for one in stream.upstreams if one.external is None}
+                feeds = {u.name for u in stream.upstreams if u.external is None}
                 for feed in sorted(feeds & numbers.keys()):
                     other = numbers[feed]
                     rows.append((layer, "source-stops", [number, other], other, "takes", other))

@@ -42,12 +42,14 @@ class Headers(Analysis):
         streams = database.questions[layer].streams
         for code, numbers, count in database.counts(self.name, layer):
             if code == "condition-fails":
-                told = (
+                message = (
                     "Nats-Expected-Last-Subject-Sequence is compared with the new subjects, which "
                     "have no messages: nats-server refuses what expects one (10071)"
                 )
-                yield code, "", told, count
+                yield code, "", message, count
             else:
                 stream = shown(streams[numbers[0]].name)
-                told = f"stream {stream} doesn't know their Nats-Msg-Id, so it stores retries too"
-                yield code, f"stream {stream}", told, count
+                message = (
+                    f"stream {stream} doesn't know their Nats-Msg-Id, so it stores retries too"
+                )
+                yield code, f"stream {stream}", message, count

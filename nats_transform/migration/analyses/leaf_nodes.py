@@ -51,32 +51,32 @@ def mapped_twice(
     """
     database.run(_MADE)
     going = added_up(pa.Table.from_batches(database.batches(_GOING)))
-    found = ask(going, Question(there, AccountMappings(())))
-    if found.changed_subjects:
-        examples = [one for change in found.changes for one in change.examples]
-        examples.sort(key=lambda one: -one.messages)
-        names = {one.subject: _origin(database, one.subject or "") for one in examples[:EXAMPLES]}
+    dry_run = ask(going, Question(there, AccountMappings(())))
+    if dry_run.changed_subjects:
+        examples = [example for change in dry_run.changes for example in change.examples]
+        examples.sort(key=lambda example: -example.messages)
+        names = {e.subject: _origin(database, e.subject or "") for e in examples[:EXAMPLES]}
         shown = tuple(
-            Example(names[one.subject], one.subject, one.after, one.messages / PARTS)
-            for one in examples[:EXAMPLES]
+            Example(names[e.subject], e.subject, e.after, e.messages / PARTS)
+            for e in examples[:EXAMPLES]
         )
-        count = Count(round(found.changed_messages), found.changed_subjects, shown)
-        told = "the mappings on the other side change what the candidate makes"
-        yield "mapped-twice", "what goes over the leaf node connection", told, count
+        count = Count(round(dry_run.changed_messages), dry_run.changed_subjects, shown)
+        message = "the mappings on the other side change what the candidate makes"
+        yield "mapped-twice", "what goes over the leaf node connection", message, count
     ends = [share for mapping in there.mappings for _, share in mapping.ends() if share.weight]
-    made = Covering(sorted({filter_of_results(one.transform) for one in ends if one.transform}))
-    coming = [batch.filter(pa.array(made(batch["subject"]))) for batch in database.batches(_COMING)]
+    covers = Covering(sorted({filter_of_results(end.transform) for end in ends if end.transform}))
+    coming = [b.filter(pa.array(covers(b["subject"]))) for b in database.batches(_COMING)]
     rows = pa.Table.from_batches(coming)
     if len(rows):
         largest = rows.slice(0, EXAMPLES).to_pylist()
         shown = tuple(
-            Example(text(one["subject"]), None, text(one["result"]), whole(one["messages"]))
-            for one in largest
+            Example(text(row["subject"]), None, text(row["result"]), whole(row["messages"]))
+            for row in largest
         )
         parts = sum(rows["messages"].to_pylist())
         count = Count(parts, len(set(rows["subject"].to_pylist())), shown)
-        told = "the candidate changes what the mappings on the other side make"
-        yield "mapped-twice", "what comes over the leaf node connection", told, count
+        message = "the candidate changes what the mappings on the other side make"
+        yield "mapped-twice", "what comes over the leaf node connection", message, count
 
 
 def _origin(database: Database, result: str) -> str | None:

@@ -99,7 +99,7 @@ class Limits(Analysis):
             f"FROM ({_STORED}) WHERE share IN (SELECT unnest($3))",
             layer,
             number,
-            [one for (one,) in largest],
+            [entry for (entry,) in largest],
         )
         code = "limit-refuses" if stream.discard_new_per_subject else "limit-discards"
         message = f"the stream keeps {stream.max_msgs_per_subject:,} messages of each subject, and "

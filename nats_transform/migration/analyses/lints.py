@@ -32,18 +32,18 @@ class Lints(Analysis):
         clusters = question.clusters or {text(cluster) or "" for (cluster,) in names}
         untouched = tuple(f"stream {name}," for name in _untouched(question))
         counts = hits(database)
-        for found in check([question.candidate, *question.streams], clusters=clusters):
-            code = f"check-{found.code}"
+        for finding in check([question.candidate, *question.streams], clusters=clusters):
+            code = f"check-{finding.code}"
             if code == "check-unknown-cluster" and not question.clusters:
                 code = "cluster-not-seen"
             elif code not in FROM_CHECK:
                 continue
-            if found.severity is not Severity.ERROR and found.place.startswith(untouched):
+            if finding.severity is not Severity.ERROR and finding.place.startswith(untouched):
                 continue
-            parts = (found.place, shown(found.source) if found.source else "")
+            parts = (finding.place, shown(finding.source) if finding.source else "")
             about = " ".join(part for part in parts if part)
-            count = counts.get(found.source) if found.place == MAPPING else None
-            yield code, about, found.message, count or Count()
+            count = counts.get(finding.source) if finding.place == MAPPING else None
+            yield code, about, finding.message, count or Count()
 
 
 def _untouched(question: Question) -> set[str]:
@@ -57,7 +57,7 @@ def _untouched(question: Question) -> set[str]:
     }
 
     def captures(stream: StreamConfig) -> bool:
-        return any(collide(one, filter) for one in stream.captured for filter in filters)
+        return any(collide(captured, filter) for captured in stream.captured for filter in filters)
 
     touched = {stream.name for stream in question.streams if captures(stream)}
     while more := {

@@ -89,8 +89,8 @@ class Partitions(Analysis):
 
 def balances(database: Database) -> tuple[Balance, ...]:
     """How each `partition()` of the candidate spreads the messages."""
-    found = (balance for *_, balance in database.once(_spreads).values())
-    return tuple(balance for balance in found if balance is not None)
+    measured = (balance for *_, balance in database.once(_spreads).values())
+    return tuple(balance for balance in measured if balance is not None)
 
 
 def _spreads(database: Database) -> dict[int, tuple[int, int, Balance | None]]:
@@ -113,7 +113,7 @@ def _spreads(database: Database) -> dict[int, tuple[int, int, Balance | None]]:
         counts.setdefault(share, {})[number] = [0] * number
     for share, number, partition, parts in database.rows(_COUNTS):
         counts[share][number][partition] = int(parts)
-    found = {}
+    spreads = {}
     for share, keys, moved, largest in sorted(
         database.rows(_KEYS), key=lambda row: database.shares[row[0]]
     ):
@@ -129,13 +129,13 @@ def _spreads(database: Database) -> dict[int, tuple[int, int, Balance | None]]:
                 keys,
                 busiest.pop(count),
                 tuple(
-                    (text(one["key"]) or "", one["hash"] % count, whole(int(one["parts"])))
-                    for one in largest
+                    (text(row["key"]) or "", row["hash"] % count, whole(int(row["parts"])))
+                    for row in largest
                 ),
                 tuple(sorted(busiest.items(), key=itemgetter(0))),
             )
-        found[share] = keys, moved, balance
-    return found
+        spreads[share] = keys, moved, balance
+    return spreads
 
 
 def _partitions(database: Database) -> dict[int, Partition]:

@@ -34,7 +34,7 @@ class Rules(Analysis):
             SELECT covering[1], list(DISTINCT {name: cluster}) FROM ways GROUP BY ALL
             """)
         )
-        seen = {cluster["name"] for found in clusters.values() for cluster in found}
+        seen = {cluster["name"] for listed in clusters.values() for cluster in listed}
         archive, unseen = Seen(database.questions[0]), []
         for number, source in enumerate(sources):
             about = f"mapping {shown(source)}"
@@ -50,7 +50,7 @@ class Rules(Analysis):
                 message += " and ".join(shown(sources[taker]) for taker in takers[:3])
                 yield "rule-shadowed", about, message, covered
             elif hit is not None and len(clusters[number]) == 1 and len(seen) > 1:
-                (cluster,) = (one["name"] for one in clusters[number])
+                (cluster,) = (cluster["name"] for cluster in clusters[number])
                 message = "only messages without a cluster use this mapping"
                 if cluster:
                     message = f"only the cluster {shown(text(cluster) or '')} uses this mapping"

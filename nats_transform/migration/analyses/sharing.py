@@ -59,9 +59,9 @@ class Sharing(Analysis):
     def prepare(self, database: Database) -> None:
         importers: dict[str | None, int] = {}
         rows = [
-            (layer, number, importers.setdefault(one.importer, len(importers)))
+            (layer, number, importers.setdefault(share.importer, len(importers)))
             for layer, question in enumerate(database.questions)
-            for number, one in enumerate(dict.fromkeys(question.shared))
+            for number, share in enumerate(dict.fromkeys(question.shared))
         ]
         schema = pa.schema({"layer": pa.int32(), "number": pa.int32(), "importer": pa.int32()})
         database.table("shared", schema, rows)

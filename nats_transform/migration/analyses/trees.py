@@ -72,7 +72,7 @@ def tree(database: Database, side: Literal["before", "after"], subjects: int) ->
         rows = database.rows(query, level, most)
         below |= {name: (largest, count) for name, count, largest in rows}
         kept = f"{side}_{level}"
-        names = [(_below(name, one["token"]),) for name, _, largest in rows for one in largest]
+        names = [(_below(name, b["token"]),) for name, _, largest in rows for b in largest]
         database.table(kept, _SCHEMA, names)
     return _branch("", "", sums, below)
 
@@ -85,7 +85,7 @@ def _branch(
 ) -> Branch:
     largest, count = below.get(name, ((), 0))
     branches = tuple(
-        _branch(_below(name, one["token"]), one["token"], one["sums"], below) for one in largest
+        _branch(_below(name, b["token"]), b["token"], b["sums"], below) for b in largest
     )
     messages, lost, uncaptured, merged = map(whole, sums)
     left_out = count - len(branches)
@@ -98,5 +98,7 @@ def _below(name: str, token: str) -> str:
 
 def _token(escaped: str) -> str:
     """A token as everywhere else, from one of DuckDB's."""
-    raw = re.sub(rb"\\x([0-9A-F]{2})", lambda one: bytes.fromhex(one[1].decode()), escaped.encode())
+    raw = re.sub(
+        rb"\\x([0-9A-F]{2})", lambda match: bytes.fromhex(match[1].decode()), escaped.encode()
+    )
     return decode(raw)

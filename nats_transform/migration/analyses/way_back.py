@@ -26,7 +26,9 @@ class WayBack(Analysis):
             cut = [
                 f"wildcard {number} of {shown(mapping.source)}"
                 for mapping in database.questions[0].candidate.mappings
-                for number in sorted({n for one in mapping.transforms for n in in_pieces(one)})
+                for number in sorted(
+                    {n for transform in mapping.transforms for n in in_pieces(transform)}
+                )
             ]
             if cut:
                 message += f": the result has only pieces of {', '.join(cut[:EXAMPLES])}, and "

@@ -87,8 +87,7 @@ def wide(dependents: Dependents, moves: Moves) -> tuple[Dependents, list[Obstacl
     refused: list[Obstacle] = []
     by_name = {stream.name: stream for stream in dependents.streams}
     republishing = [
-        _stream_with(stream, refused, republish=republish_with(stream, moves))
-        for stream in dependents.streams
+        _stream_with(s, refused, republish=republish_with(s, moves)) for s in dependents.streams
     ]
     # What is published again moves too, wherever it goes.
     every = Moves([*moves, *republished(republishing, moves)])
@@ -105,28 +104,26 @@ def wide(dependents: Dependents, moves: Moves) -> tuple[Dependents, list[Obstacl
         dependents,
         streams=streams,
         consumers=tuple(
-            replace(one, filters=widened(one.filters, every)) for one in dependents.consumers
+            replace(consumer, filters=widened(consumer.filters, every))
+            for consumer in dependents.consumers
         ),
         users=tuple(user_with(user, every) for user in dependents.users),
         shares={
-            name: Shares(exports_with(one.exports, moves), services_with(one.imports, moves))
+            name: Shares(exports_with(shares.exports, moves), services_with(shares.imports, moves))
             if name in dependents.names
-            else replace(one, imports=imports_with(one.imports, dependents.names, moves))
-            for name, one in dependents.shares.items()
+            else replace(shares, imports=imports_with(shares.imports, dependents.names, moves))
+            for name, shares in dependents.shares.items()
         },
     )
     already = set(_overlapping(dependents))
-    refused += [one for one in _overlapping(both) if one not in already]
+    refused += [obstacle for obstacle in _overlapping(both) if obstacle not in already]
     return both, refused
 
 
 def streams_with_room(streams: tuple[StreamConfig, ...], moves: Moves) -> tuple[StreamConfig, ...]:
     """Streams that capture the new subjects too, and are otherwise as they were."""
     every = Moves([*moves, *republished(streams, moves)])
-    return tuple(
-        _stream_with(stream, [], subjects=list(widened(stream.subjects, every)))
-        for stream in streams
-    )
+    return tuple(_stream_with(s, [], subjects=list(widened(s.subjects, every))) for s in streams)
 
 
 def narrow(before: Dependents, both: Dependents, moves: Moves) -> Dependents:
@@ -145,11 +142,12 @@ def narrow(before: Dependents, both: Dependents, moves: Moves) -> Dependents:
         users=tuple(user_with(user, every, narrow=True) for user in before.users),
         shares={
             name: Shares(
-                shares_without(one.exports, ("",), moves), services_without(one.imports, moves)
+                shares_without(shares.exports, ("",), moves),
+                services_without(shares.imports, moves),
             )
             if name in both.names
-            else replace(one, imports=shares_without(one.imports, both.names, moves))
-            for name, one in both.shares.items()
+            else replace(shares, imports=shares_without(shares.imports, both.names, moves))
+            for name, shares in both.shares.items()
         },
     )
 
@@ -160,7 +158,7 @@ def _narrow_stream(old: StreamConfig, both: StreamConfig, moves: Moves) -> Strea
         both,
         [],
         subjects=list(narrowed(old.subjects, both.subjects, moves)),
-        sources=sources_without(old, both, {one: is_gone(one, moves) for one in filters}),
+        sources=sources_without(old, both, {gone: is_gone(gone, moves) for gone in filters}),
     )
 
 
@@ -173,38 +171,40 @@ def _stream_with(stream: StreamConfig, refused: list[Obstacle], **fields: Any) -
     try:
         return parse_stream(now | changed)
     except InvalidStream as error:
-        told = f"nats-server refuses it with room for both names: {error}"
-        refused.append(Obstacle("stream-refused", f"stream {shown(stream.name)}", told))
+        message = f"nats-server refuses it with room for both names: {error}"
+        refused.append(Obstacle("stream-refused", f"stream {shown(stream.name)}", message))
         return stream
 
 
 def _overlapping(both: Dependents) -> Iterator[Obstacle]:
     """The streams and consumers that nats-server refuses beside others."""
-    for found in check(both.streams):
-        if found.code == "streams-overlap":
-            yield Obstacle(found.code, found.place, found.message)
-    for one in both.consumers:
-        index = SubjectIndex(one.filters)
+    for finding in check(both.streams):
+        if finding.code == "streams-overlap":
+            yield Obstacle(finding.code, finding.place, finding.message)
+    for consumer in both.consumers:
+        index = SubjectIndex(consumer.filters)
         if any(
-            place != number and is_subset(filter, of=one.filters[place])
-            for number, filter in enumerate(one.filters)
+            place != number and is_subset(filter, of=consumer.filters[place])
+            for number, filter in enumerate(consumer.filters)
             for place in index.colliding(filter)
         ):
             yield Obstacle(
                 "consumer-filters-overlap",
-                _named(one),
+                _named(consumer),
                 "one of its filters would cover another one, which nats-server refuses (10138)",
             )
     for stream in both.streams:
         if stream.retention == "workqueue":
-            yield from _sharing_work([one for one in both.consumers if one.stream == stream.name])
+            yield from _sharing_work(
+                [consumer for consumer in both.consumers if consumer.stream == stream.name]
+            )
 
 
 def _sharing_work(consumers: Sequence[Consumer]) -> Iterator[Obstacle]:
     entries = [
         (number, filter)
-        for number, one in enumerate(consumers)
-        for filter in one.filters or (ANY_TAIL,)
+        for number, consumer in enumerate(consumers)
+        for filter in consumer.filters or (ANY_TAIL,)
     ]
     index = SubjectIndex(filter for _, filter in entries)
     pairs = (

@@ -29,9 +29,7 @@ def widened(filters: Sequence[str], moves: Moves) -> tuple[str, ...]:
 
 def is_gone(place: str, moves: Moves) -> bool:
     """Whether every message under a filter gets a name outside the filter."""
-    covering = [
-        move for move in moves.under([place]) if move.old is None and is_subset(place, of=move.part)
-    ]
+    covering = [m for m in moves.under([place]) if m.old is None and is_subset(place, of=m.part)]
     return bool(covering) and not any(
         move.is_partial or collide(made(move.new, place), place) for move in covering
     )
@@ -68,7 +66,7 @@ def _allowance(allowance: Allowance, moves: Moves, narrow: bool) -> Allowance:
 
     def groups(filters: tuple[str, ...]) -> tuple[str, ...]:
         """The same change for filters that have a queue group after a space."""
-        pairs = [one.split() for one in filters]
+        pairs = [parts.split() for parts in filters]
         return tuple(dict.fromkeys(f"{s} {group}" for f, group in pairs for s in change((f,))))
 
     return Allowance(
@@ -85,18 +83,18 @@ def exports_with(exports: Sequence[Entry], moves: Moves) -> tuple[Entry, ...]:
     A request comes in under the exported subject and is mapped after that (`processServiceImport`
     in `server/client.go`).
     """
-    found = list(exports)
-    for one in exports:
-        is_moved = one.kind == "stream" and one.is_movable
-        for new in widened((one.subject,), moves)[1:] if is_moved else ():
+    kept = list(exports)
+    for entry in exports:
+        is_moved = entry.kind == "stream" and entry.is_movable
+        for new in widened((entry.subject,), moves)[1:] if is_moved else ():
             if not any(
                 other.kind == "stream"
                 and is_subset(new, of=other.subject)
-                and (other.is_public or other.rest == one.rest)
-                for other in found
+                and (other.is_public or other.rest == entry.rest)
+                for other in kept
             ):
-                found.append(replace(one, subject=new))
-    return tuple(found)
+                kept.append(replace(entry, subject=new))
+    return tuple(kept)
 
 
 def imports_with(imports: Sequence[Entry], names: Iterable[str], moves: Moves) -> tuple[Entry, ...]:
@@ -108,26 +106,29 @@ def imports_with(imports: Sequence[Entry], names: Iterable[str], moves: Moves) -
         moves: the subjects that move.
     """
     known = set(names)
-    found = list(imports)
-    for one in imports:
-        if one.kind != "stream" or one.account not in known or not one.is_movable:
+    entries = list(imports)
+    for entry in imports:
+        if entry.kind != "stream" or entry.account not in known or not entry.is_movable:
             continue
-        for move in moves.under([one.subject]):
-            both = move.names(one.subject)
+        for move in moves.under([entry.subject]):
+            both = move.names(entry.subject)
             if both is None or any(
                 is_subset(both[1], of=other.subject)
                 for other in imports
-                if other is one
-                or (other.kind, other.account, other.to, one.to) == (one.kind, one.account, "", "")
+                if other is entry
+                or (other.kind, other.account, other.to, entry.to)
+                == (entry.kind, entry.account, "", "")
             ):
                 continue
-            to = one.to or one.subject
-            renames = Transform(one.subject, number_wildcards(to)) if to != one.subject else None
-            pair = kept(move, one.subject, renames)
+            to = entry.to or entry.subject
+            renames = (
+                Transform(entry.subject, number_wildcards(to)) if to != entry.subject else None
+            )
+            pair = kept(move, entry.subject, renames)
             if pair is not None and is_import("stream", *pair):
-                new = replace(one, subject=pair[0], to=pair[1])
-                found += [new] if new not in found else []
-    return tuple(found)
+                new = replace(entry, subject=pair[0], to=pair[1])
+                entries += [new] if new not in entries else []
+    return tuple(entries)
 
 
 def shares_without(
@@ -142,14 +143,12 @@ def shares_without(
     """
     known = set(names)
     return tuple(
-        one
-        for one in entries
-        if not (one.kind == "stream" and one.account in known and is_gone(one.subject, moves))
+        entry
+        for entry in entries
+        if not (entry.kind == "stream" and entry.account in known and is_gone(entry.subject, moves))
     )
 
 
 def services_without(imports: Sequence[Entry], moves: Moves) -> tuple[Entry, ...]:
     """Imports of services, without those that no request of the account reaches any more."""
-    return tuple(
-        one for one in imports if not (one.kind == "service" and is_gone(one.local, moves))
-    )
+    return tuple(e for e in imports if not (e.kind == "service" and is_gone(e.local, moves)))

@@ -32,7 +32,7 @@ def sources_with(
         streams: the streams of the account, by name.
         moves: the subjects that move.
     """
-    found = [_fields(source) for source in stream.sources]
+    sources = [_fields(source) for source in stream.sources]
     for source in stream.sources:
         upstream = streams.get(source.name)
         if source.external is not None or source.consumer is not None or upstream is None:
@@ -41,14 +41,14 @@ def sources_with(
             transforms = [] if _renames(upstream, move) else list(_transforms(source, move))
             if not transforms:
                 continue
-            one = {k: v for k, v in _fields(source).items() if k not in (*_FILTERS, *_STARTS)}
+            fields = {k: v for k, v in _fields(source).items() if k not in (*_FILTERS, *_STARTS)}
             if len(transforms) == 1 and not transforms[0]["dest"]:
-                one["filter_subject"] = transforms[0]["src"]
+                fields["filter_subject"] = transforms[0]["src"]
             else:
-                one["subject_transforms"] = transforms
-            if one not in found:
-                found.append(one)
-    return found
+                fields["subject_transforms"] = transforms
+            if fields not in sources:
+                sources.append(fields)
+    return sources
 
 
 def sources_without(
@@ -62,13 +62,11 @@ def sources_without(
         is_gone: for each filter, whether all its subjects have moved.
     """
     gone = [
-        _fields(source)
-        for source in old.sources
-        if source.filters
-        and source.consumer is None
-        and all(is_gone.get(rule.source) for rule in source.filters)
+        _fields(s)
+        for s in old.sources
+        if s.filters and s.consumer is None and all(is_gone.get(rule.source) for rule in s.filters)
     ]
-    return [one for one in map(_fields, both.sources) if one not in gone]
+    return [source for source in map(_fields, both.sources) if source not in gone]
 
 
 def _fields(source: StreamSource) -> Fields:
@@ -88,7 +86,9 @@ def _renames(upstream: StreamConfig, move: Move) -> bool:
 def _transforms(source: StreamSource, move: Move) -> Iterator[Fields]:
     for rule in source.filters:
         names = move.names(rule.source)
-        if names is None or any(is_subset(names[1], of=one.source) for one in source.filters):
+        if names is None or any(
+            is_subset(names[1], of=pattern.source) for pattern in source.filters
+        ):
             continue
         if rule.transform is None:
             yield {"src": names[1], "dest": ""}
@@ -128,6 +128,6 @@ def republished(streams: Sequence[StreamConfig], moves: Moves) -> Iterator[Move]
             continue
         for move in moves.under(stream.subjects):
             for place in stream.subjects:
-                found = onward(move, place, transform)
-                if found is not None:
-                    yield found
+                moved = onward(move, place, transform)
+                if moved is not None:
+                    yield moved

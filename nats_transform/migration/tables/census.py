@@ -71,6 +71,6 @@ def _starts(subjects: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Where a subject differs from the one before."""
     before, after = subjects.slice(0, max(0, len(subjects) - 1)), subjects.slice(1)
     both = pc.and_(before.is_null(), after.is_null())
-    found = np.ones(len(subjects), dtype=bool)
-    found[1:] = ~(flags(pc.equal(before, after)) | flags(both))
-    return found
+    starts = np.ones(len(subjects), dtype=bool)
+    starts[1:] = ~(flags(pc.equal(before, after)) | flags(both))
+    return starts

@@ -120,10 +120,11 @@ class Forms:
         self._networks = [question.network for question in questions]
         self._renames = any(network.renames_any for network in self._networks)
         self._streams = [
-            {stream.name: number for number, stream in enumerate(network.streams)}
-            for network in self._networks
+            {stream.name: number for number, stream in enumerate(n.streams)} for n in self._networks
         ]
-        filters = list(dict.fromkeys(filter for one in questions for _, filter in one.filters))
+        filters = list(
+            dict.fromkeys(filter for question in questions for _, filter in question.filters)
+        )
         self._looks, self._kinds = Looks(filters), Kinds(filters)
         self._known: dict[tuple[Kind, bool, bool], int] = {}
         self.numbers: dict[Form, int] = {}
@@ -131,19 +132,19 @@ class Forms:
 
     def of(self, texts: pa.Array) -> tuple[Numbers, list[Renamed]]:
         """The form of each text, -1 for a null; and the texts under which streams store them."""
-        found, renamed = np.full(len(texts), -1, dtype=np.int64), list[Renamed]()
+        forms, renamed = np.full(len(texts), -1, dtype=np.int64), list[Renamed]()
         for rows in self._classes([texts]):
             taken = texts.take(pa.array(rows))
             first = taken[0].as_py()
             if first is None:
                 continue
             if not NOT_LITERAL.isdisjoint(decode(first).split(SEPARATOR)):
-                self._each(rows, taken, found, renamed)
+                self._each(rows, taken, forms, renamed)
             elif self._renames:
-                self._follow(rows, [taken], frozenset(), found, renamed)
+                self._follow(rows, [taken], frozenset(), forms, renamed)
             else:
-                found[rows] = self._form(decode(first))
-        return found, renamed
+                forms[rows] = self._form(decode(first))
+        return forms, renamed
 
     def _classes(self, columns: _Columns) -> Iterator[Numbers]:
         """The rows of texts that no filter tells apart; the last column decides."""
@@ -155,10 +156,10 @@ class Forms:
             classes.add(same(other, texts).astype(np.int64), 2)
         return classes.rows()
 
-    def _each(self, rows: Numbers, texts: pa.Array, found: Numbers, renamed: list[Renamed]) -> None:
+    def _each(self, rows: Numbers, texts: pa.Array, forms: Numbers, renamed: list[Renamed]) -> None:
         """Looks at texts one by one."""
         for row, text in zip(rows.tolist(), texts.to_pylist(), strict=True):
-            found[row] = self._form(decode(text))
+            forms[row] = self._form(decode(text))
             for layer, facts in enumerate(self._facts(decode(text))):
                 for stream, stored in facts.stored:
                     if stored is not None:
@@ -171,7 +172,7 @@ class Forms:
         rows: Numbers,
         columns: _Columns,
         done: frozenset[tuple[int, Transform]],
-        found: Numbers,
+        forms: Numbers,
         renamed: list[Renamed],
     ) -> None:
         """Follows subjects through the transforms of streams, which may tell them apart.
@@ -191,24 +192,24 @@ class Forms:
             for network in self._networks
             for text, transform in network.renames(first)
         )
-        step = next((one for one in steps if one not in done), None)
+        step = next((step for step in steps if step not in done), None)
         if step is None:
-            found[rows] = self._form(first)
+            forms[rows] = self._form(first)
             for layer, facts in enumerate(self._facts(first)):
                 for stream, stored in facts.stored:
                     if stored is not None:
                         number = self._streams[layer][stream]
                         renamed.append(Renamed(layer, number, rows, columns[places[stored]]))
             return
-        made = _program(step[1]).run(columns[step[0]]).subjects
-        for some in self._classes([*columns, made]):
+        results = _program(step[1]).run(columns[step[0]]).subjects
+        for some in self._classes([*columns, results]):
             chosen = pa.array(some)
-            texts = [column.take(chosen) for column in (*columns, made)]
+            texts = [column.take(chosen) for column in (*columns, results)]
             tokens = decode(texts[-1][0].as_py() or b"").split(SEPARATOR)
             if not NOT_LITERAL.isdisjoint(tokens):
-                self._each(rows[some], texts[0], found, renamed)
+                self._each(rows[some], texts[0], forms, renamed)
             else:
-                self._follow(rows[some], texts, done | {step}, found, renamed)
+                self._follow(rows[some], texts, done | {step}, forms, renamed)
 
     def _facts(self, text: str) -> list[Facts]:
         return [network.facts(text) for network in self._networks]
@@ -274,7 +275,6 @@ def _gets(consumer: Consumer, subject: str, facts: Facts) -> bool:
 def _program(transform: Transform) -> Program:
     """The compiled transform, for subjects that its source is known to cover."""
     tokens = [
-        Literal(token.evaluate((), None)) if isinstance(token, Random) else token
-        for token in transform.tokens
+        Literal(t.evaluate((), None)) if isinstance(t, Random) else t for t in transform.tokens
     ]
     return Program([], End(State(Fate.MAPPED), tokens))

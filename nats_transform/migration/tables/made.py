@@ -67,11 +67,17 @@ class _Place:
 
     def __init__(self, made: Program, keys: Program, hashes: Program, of: AccountMappings) -> None:
         self._made, self._keys, self._hashes = made, keys, hashes
-        found = {(m.source, d.destination): d.partition for m in of.mappings for d in m.transforms}
-        partitions = [found.get((s.source or "", s.destination or "")) for s in made.states]
-        self._has = np.array([one is not None for one in partitions])
-        self._counts = np.array([max(1, one.count) if one else 1 for one in partitions], np.uint64)
-        self._joins = np.array([one is not None and len(one.positions) > 1 for one in partitions])
+        by_state = {
+            (m.source, d.destination): d.partition for m in of.mappings for d in m.transforms
+        }
+        partitions = [by_state.get((s.source or "", s.destination or "")) for s in made.states]
+        self._has = np.array([partition is not None for partition in partitions])
+        self._counts = np.array(
+            [max(1, partition.count) if partition else 1 for partition in partitions], np.uint64
+        )
+        self._joins = np.array(
+            [partition is not None and len(partition.positions) > 1 for partition in partitions]
+        )
 
     def of(self, subjects: pa.Array) -> Made:
         """What becomes of each subject."""
@@ -86,8 +92,8 @@ class _Place:
             # A key is its tokens without dots between them, and no token has a dot.
             joined = pc.replace_substring(texts, pattern=SEPARATOR, replacement="")
             texts = pc.if_else(pa.array(joins), joined, texts)
-        found = self._hashes.run(subjects).subjects.fill_null(b"1")
-        hashes = found.cast(pa.string()).cast(pa.uint64()).to_numpy().copy()
+        keys = self._hashes.run(subjects).subjects.fill_null(b"1")
+        hashes = keys.cast(pa.string()).cast(pa.uint64()).to_numpy().copy()
         # A partition of 2**32 - 1 is the hash itself, but for two hashes of which it is 0.
         for row in np.flatnonzero(hashes == 0).tolist():
             hashes[row] = fnv1a(texts[row].as_py() or b"")
@@ -105,7 +111,7 @@ class Side:
             compile_destinations(mappings, _hash, is_subject=False),
             strict=True,
         )
-        self._places = [_Place(*one, mappings) for one in programs]
+        self._places = [_Place(*programs_, mappings) for programs_ in programs]
 
     def of(self, subjects: pa.Array) -> list[Made]:
         """The results of each place."""
@@ -126,8 +132,8 @@ def numbers_drawn(transform: Transform) -> int:
     """How many different subjects the `random()` in a destination can make of one subject."""
     texts = [token.text for token in result(transform) if isinstance(token, Literal)]
     count = 1
-    for found in _RANDOM.finditer(SEPARATOR.join(texts)):
-        count *= max(1, int(found[1]))
+    for match in _RANDOM.finditer(SEPARATOR.join(texts)):
+        count *= max(1, int(match[1]))
     return count
 
 

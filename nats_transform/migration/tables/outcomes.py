@@ -72,9 +72,9 @@ class Outcomes:
         self._write("stays", _transposed("stays", self._ways.stays))
         forms = [(number, *form) for form, number in self._forms.numbers.items()]
         receivers = [
-            (number, *one, encode(one.name(self._questions[one.layer])))
+            (number, *end, encode(end.name(self._questions[end.layer])))
             for number, *_, all_ in forms
-            for one in sorted(all_)
+            for end in sorted(all_)
         ]
         self._write("forms", _transposed("forms", [form[:-1] for form in forms]))
         self._write("receivers", _transposed("receivers", receivers))
@@ -220,12 +220,12 @@ class _Batch:
 
     def _numbers(self, side: int, place: int) -> Numbers:
         """For each local way the number of the end at a place, or -1."""
-        found = np.full(len(self.local), -1)
+        numbers = np.full(len(self.local), -1)
         for at, way in enumerate(self.local):
             for number, end in enumerate(way.ends[side]):
                 if end.place == place:
-                    found[at] = number
-        return found
+                    numbers[at] = number
+        return numbers
 
     def _block(
         self, side: int, numbers: Numbers, values: dict[str, pa.Array]

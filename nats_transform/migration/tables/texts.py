@@ -124,9 +124,9 @@ class Classes:
         return iter(np.split(order, starts[1:]) if len(order) else [])
 
 
-def flags(found: pa.Array) -> NDArray[np.bool_]:
+def flags(values: pa.Array) -> NDArray[np.bool_]:
     """Booleans for NumPy; a null is false."""
-    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
+    return np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False))
 
 
 def same(one: pa.Array, other: pa.Array) -> NDArray[np.bool_]:
@@ -144,17 +144,17 @@ def has_capitals(texts: pa.Array) -> bool:
 
 def prefixes(texts: pa.Array) -> pa.DictionaryArray:
     """The first two tokens of each text, or the only one."""
-    found = _prefixes().run(texts).subjects
-    if found.null_count != texts.null_count:  # the kernel takes no text that is not legal
-        missing = pc.and_(found.is_null(), texts.is_valid())
+    cut = _prefixes().run(texts).subjects
+    if cut.null_count != texts.null_count:  # the kernel takes no text that is not legal
+        missing = pc.and_(cut.is_null(), texts.is_valid())
         rest = [b".".join(text.split(b".", 2)[:2]) for text in texts.filter(missing).to_pylist()]
-        found = pc.replace_with_mask(found, missing, pa.array(rest, pa.binary()))
-    return found.dictionary_encode()
+        cut = pc.replace_with_mask(cut, missing, pa.array(rest, pa.binary()))
+    return cut.dictionary_encode()
 
 
 def _states(program: Program, texts: pa.Array) -> Numbers:
-    found: Numbers = program.run(texts).states.to_numpy().astype(np.int64)
-    return found
+    states: Numbers = program.run(texts).states.to_numpy().astype(np.int64)
+    return states
 
 
 def _program(patterns: Iterable[tuple[Pattern, End]], otherwise: End) -> Program:

@@ -184,8 +184,8 @@ class Ways:
             For each row the place of its way in the second array, and the numbers of the ways.
         """
         classes = Classes(len(subjects))
-        for one in words:
-            classes.add(one.codes + 1, len(one.words) + 1)
+        for word in words:
+            classes.add(word.codes + 1, len(word.words) + 1)
         for numbers, below in self._covering.looks.of(subjects):
             classes.add(numbers, below)
         for column in columns:
@@ -194,11 +194,11 @@ class Ways:
         pairs = list(combinations(range(len(columns)), 2))
         alike = [same(columns[i].made.results, columns[j].made.results) for i, j in pairs]
         meet = [_meet(columns[i].made, columns[j].made) for i, j in pairs]
-        back = [self._back[one.side].gives(one.made.results, subjects) for one in columns]
+        back = [self._back[column.side].gives(column.made.results, subjects) for column in columns]
         is_of_server = flags(pc.starts_with(subjects, "$"))
         stays = dict(_stays(columns))
-        for found in (is_of_server, *alike, *meet, *back, *stays.values()):
-            classes.add(found.astype(np.int64), 2)
+        for is_so in (is_of_server, *alike, *meet, *back, *stays.values()):
+            classes.add(is_so.astype(np.int64), 2)
         codes, firsts = classes.codes()
         ways = []
         for row in firsts.tolist():
@@ -215,7 +215,7 @@ class Ways:
                 for n, column in enumerate(columns)
             )
             covering = self._covering.of(decode(subjects[row].as_py() or b""))
-            texts = tuple(one.word(row) for one in words)
+            texts = tuple(word.word(row) for word in words)
             places = {(column.side, column.place): n for n, column in enumerate(columns)}
             stay = tuple(
                 one
@@ -245,7 +245,7 @@ class Ways:
             of.of(looked[places[side, 0]].state, cluster, chosen[side : side + 1])
             for side, of in enumerate(self._ends)
         )
-        likeliest = tuple(_likeliest(one) for one in ends)
+        likeliest = tuple(_likeliest(end) for end in ends)
         of_all = (
             way,
             None if cluster is None else encode(cluster),
@@ -282,9 +282,9 @@ class Ways:
             for side, of in enumerate(ends)
         ]
         self.stays += (
-            (way, numbers[0][one.before], numbers[1][one.after], one.layer, one.stream)
-            for one in stays
-            if one.before in numbers[0] and one.after in numbers[1]
+            (way, numbers[0][stay.before], numbers[1][stay.after], stay.layer, stay.stream)
+            for stay in stays
+            if stay.before in numbers[0] and stay.after in numbers[1]
         )
         self.all.append(Way((ends[0], ends[1]), (likeliest[0], likeliest[1])))
         return way
@@ -301,7 +301,7 @@ def _likeliest(ends: Sequence[End]) -> int:
 
 def _stays(columns: Sequence[Column]) -> Iterator[tuple[Stay, NDArray[np.bool_]]]:
     """The rows whose different results have the same name in a stream, if it stores both."""
-    keys = {(one.layer, one.stream) for column in columns for one in column.renamed}
+    keys = {(renamed.layer, renamed.stream) for column in columns for renamed in column.renamed}
     for (i, before), (j, after) in product(enumerate(columns), repeat=2):
         if before.side == after.side or before.side:
             continue
@@ -318,45 +318,45 @@ def _stays(columns: Sequence[Column]) -> Iterator[tuple[Stay, NDArray[np.bool_]]
 
 def _rows(column: Column, key: tuple[int, int]) -> NDArray[np.bool_]:
     """The rows whose result a stream of a layer renames."""
-    found = np.zeros(len(column.forms), bool)
-    for one in column.renamed:
-        if (one.layer, one.stream) == key:
-            found[one.rows] = True
-    return found
+    rows = np.zeros(len(column.forms), bool)
+    for renamed in column.renamed:
+        if (renamed.layer, renamed.stream) == key:
+            rows[renamed.rows] = True
+    return rows
 
 
 def _names(column: Column, key: tuple[int, int], rows: Numbers) -> pa.Array:
     """The names that a stream of a layer gives to the results of some rows."""
     texts, where = [column.made.results], np.arange(len(column.forms))
-    for one in column.renamed:
-        if (one.layer, one.stream) == key:
-            where[one.rows] = np.arange(len(one.rows)) + sum(map(len, texts))
-            texts.append(one.texts)
+    for renamed in column.renamed:
+        if (renamed.layer, renamed.stream) == key:
+            where[renamed.rows] = np.arange(len(renamed.rows)) + sum(map(len, texts))
+            texts.append(renamed.texts)
     return pa.concat_arrays(texts).take(pa.array(where[rows]))
 
 
 def _stores(forms: Sequence[Form], before: _Looked, after: _Looked, stay: Stay) -> bool:
     stores = Receiver(stay.layer, "stores", stay.stream)
-    return all(one.form >= 0 and stores in forms[one.form].receivers for one in (before, after))
+    return all(end.form >= 0 and stores in forms[end.form].receivers for end in (before, after))
 
 
 def _meet(one: Made, other: Made) -> NDArray[np.bool_]:
     """Where both have the same partition."""
     if one.keys is None or other.keys is None:
         return np.zeros(len(one.states), bool)
-    found: NDArray[np.bool_] = one.keys.partitions == other.keys.partitions
-    return found & (one.keys.partitions >= 0)
+    equal: NDArray[np.bool_] = one.keys.partitions == other.keys.partitions
+    return equal & (one.keys.partitions >= 0)
 
 
 def _firsts(
     count: int, pairs: Sequence[tuple[int, int]], equal: Sequence[NDArray[np.bool_]], row: int
 ) -> list[int]:
     """For each column the first column that is equal to it in a row."""
-    found = list(range(count))
-    for (i, j), one in zip(pairs, equal, strict=True):
-        if one[row]:
-            found[j] = min(found[i], found[j])
-    return found
+    firsts = list(range(count))
+    for (i, j), rows in zip(pairs, equal, strict=True):
+        if rows[row]:
+            firsts[j] = min(firsts[i], firsts[j])
+    return firsts
 
 
 class _Back:
@@ -370,20 +370,18 @@ class _Back:
     def gives(self, results: pa.Array, subjects: pa.Array) -> NDArray[np.bool_]:
         """Where they change a result back into its subject."""
         back = self._program.run(results).subjects
-        found = same(back, subjects)
+        equal = same(back, subjects)
         # The kernel takes no result that is not legal.
         for row in np.flatnonzero(flags(pc.and_(back.is_null(), results.is_valid()))).tolist():
             text = decode(results[row].as_py())
             tokens = text.split(SEPARATOR)
             transforms = (
-                mapping.shares()[0].transform
-                for mapping in self._mappings
-                if mapping.filter.covers(tokens)
+                m.shares()[0].transform for m in self._mappings if m.filter.covers(tokens)
             )
             transform = next(transforms, None)
             undone = text if transform is None else transform.evaluate(tokens, None)
-            found[row] = undone == decode(subjects[row].as_py())
-        return found
+            equal[row] = undone == decode(subjects[row].as_py())
+        return equal
 
 
 class Covering:
