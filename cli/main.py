@@ -42,6 +42,7 @@ PANELS = {
     "Keep an archive": {
         "ingest": "Archive the messages of a stream or a dump.",
         "transform": "Rewrite archived messages under a mapping.",
+        "compare": "Compare branches, snapshots or mapping versions of them.",
         "promote": "Publish a branch of the transformed messages.",
         "verify-table": "Check the published rows of a stream.",
         "census": "Export the subjects of an archive into a file.",

@@ -111,6 +111,13 @@ JOBS = {
         "verify:VerifySettings", "verify.run:verify", needs_spark=False, levels=("missing",)
     ),
     "census-export": Job("census:CensusExportSettings", "census_export:export_census"),
+    "compare": Job(
+        "branches:CompareSettings",
+        "compare:compare",
+        needs_spark=False,
+        page="pages.compare",
+        levels=(NEVER, "moved", "changed"),
+    ),
     "promote": Job("branches:PromoteSettings", "promote:promote", needs_spark=False),
     "replay": Job("replay:ReplaySettings", "replay:replay", needs_spark=False, levels=("refused",)),
     "export": Job("export:ExportSettings", "export:export", needs_spark=False, levels=("finding",)),

@@ -67,6 +67,7 @@ FLOORS: list[dict[str, str]] = [
         "jobs.census": "writes subject_census",
         "jobs.transform": "writes transformed_messages",
         "jobs.verify_table": "checks published rows",
+        "jobs.compare": "compares branches",
         "jobs.promote": "ends a branch",
         "jobs.replay": "sends messages to a stream",
         "jobs.maintain": "removes old files",

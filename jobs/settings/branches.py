@@ -1,8 +1,9 @@
-"""The settings of the job that ends a branch."""
+"""The settings of the jobs that compare branches, and end them."""
 
 from __future__ import annotations
 
 from jobs.settings.base import Name, Settings, setting
+from jobs.settings.days import Stream, StreamDays
 from jobs.settings.warehouse import BRANCH, Warehouse
 
 
@@ -16,3 +17,16 @@ class PromoteSettings(Settings):
         pattern=BRANCH,
     )
     warehouse: Warehouse = Warehouse()
+
+
+class CompareSettings(StreamDays):
+    """The two states of the table."""
+
+    before: Name = setting(
+        ...,
+        "A branch such as main, the id of a snapshot, or a mapping version or the beginning of it.",
+        is_argument=True,
+        metavar="BEFORE",
+    )
+    after: Name = setting(..., "The state to compare with it.", is_argument=True, metavar="AFTER")
+    stream: Stream = setting("", "The stream to compare.", otherwise="all streams of the table")

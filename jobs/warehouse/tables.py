@@ -290,11 +290,14 @@ def find_table(warehouse: Warehouse, spec: TableSpec) -> Table | None:
 
 
 def data_files(
-    table: Table, stream: str | None = None, days: Sequence[date] | None = None
+    table: Table,
+    stream: str | None = None,
+    days: Sequence[date] | None = None,
+    at: int | None = None,
 ) -> list[DataFile]:
-    """The live files of a stream on some days, in the table as it was loaded."""
+    """The live files of a stream on some days, in the table as it was loaded, or at a snapshot."""
     rows = slice_of(stream, days, partitions_of(table)[0])
-    return [task.file for task in table.scan(row_filter=rows).plan_files()]
+    return [task.file for task in table.scan(row_filter=rows, snapshot_id=at).plan_files()]
 
 
 def digest_properties(folder: str, digests: Mapping[str, str]) -> dict[str, str]:

@@ -5,17 +5,15 @@ What attackers control (subjects, names) is in the tables and never in the text 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from nats_transform.errors import NatsTransformError
 from nats_transform.mappings.subject import decode
+from nats_transform.migration.connection import connect, in_one_line
 from nats_transform.migration.count import Count, whole
 from nats_transform.migration.findings import Example
 from nats_transform.migration.question import Question
@@ -24,9 +22,7 @@ T = TypeVar("T")
 Counted: TypeAlias = tuple[str, tuple[int, ...], Count]
 """A code, the numbers of what it is about, and the count."""
 
-MEMORY = "200MB"
-"""What DuckDB may use. Beyond that it writes into the folder of the tables."""
-
+_WHAT = "the dry run's tables cannot be read"
 _SMALL = ("ways", "stays", "forms", "receivers")
 # Two examples of each group are enough to show what the group is.
 _GROUPS = """
@@ -69,17 +65,7 @@ class Database:
         has_capitals: bool,
     ) -> None:
         self.questions, self.shares, self.has_capitals = questions, shares, has_capitals
-        self._connection = duckdb.connect(
-            ":memory:",
-            config={
-                "memory_limit": MEMORY,
-                "threads": min(4, os.cpu_count() or 1),
-                "temp_directory": str(folder / "spill"),
-                "preserve_insertion_order": False,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-            },
-        )
+        self._connection = connect(folder)
         self._connection.execute(_HASH64)
         for file in sorted(folder.glob("*.parquet")):
             relation = self._connection.read_parquet(str(file))
@@ -109,13 +95,13 @@ class Database:
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """The rows of a query, in Arrow columns; at least one batch."""
-        with _in_one_line():
+        with in_one_line(_WHAT):
             reader = self._connection.sql(query).to_arrow_reader()
             yield pa.RecordBatch.from_pylist([], reader.schema)
             yield from reader
 
     def _ask(self, query: str, parameters: Sequence[object]) -> duckdb.DuckDBPyConnection:
-        with _in_one_line():
+        with in_one_line(_WHAT):
             return self._connection.execute(query, parameters)
 
     def once(self, work: Callable[[Database], T]) -> T:
@@ -142,19 +128,6 @@ class Database:
     def counts(self, name: str, layer: int = 0) -> list[Counted]:
         """What an analysis counted."""
         return self._counts.get((name, layer), [])
-
-
-@contextmanager
-def _in_one_line() -> Iterator[None]:
-    """Says what is missing if there is too little room."""
-    try:
-        yield
-    except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
-        reason = str(error).partition("\n")[0]
-        raise NatsTransformError(
-            f"the dry run's tables cannot be read: {reason}; make room for temporary files, or "
-            "set TMPDIR to a folder with room"
-        ) from error
 
 
 def example(fields: dict[str, Any]) -> Example:

@@ -90,10 +90,11 @@ def ingest_and_remove(place: Place) -> None:
     remove_stream(place.warehouse, stream)
 
 
-def transform_and_promote(place: Place) -> None:
+def transform_compare_and_promote(place: Place) -> None:
     branch = place.new("branch").rpartition("/")[2]
     there = place.warehouse.model_dump() | {"branch": branch}
     place.call("transform", mapping=place.mapping, warehouse=there)
+    place.call("compare", before="main", after=branch)
     place.call("promote", branch=branch)
 
 
@@ -107,7 +108,7 @@ CALLS: dict[str, Callable[[Place], Any]] = {
     "census": lambda at: at.call("census"),
     "transform": lambda at: at.call("transform", mapping=at.mapping),
     "verify-table": lambda at: at.call("verify-table"),
-    "promote": transform_and_promote,
+    "compare and promote": transform_compare_and_promote,
     "audit": lambda at: at.call("audit", mapping=at.mapping),
     "audit what happened": lambda at: at.call("audit", mapping=at.mapping, observed=True),
     "plan-canary": lambda at: at.call("plan-canary", mapping=at.mapping),

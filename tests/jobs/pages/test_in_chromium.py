@@ -11,7 +11,8 @@ import pytest
 
 from jobs.audit.canary import CanaryPlan
 from jobs.certify.result import Certificate, CertifiedStream, CertifiedUser, Divergence, Drawn
-from jobs.pages import audit, canary, certify, dry_run, plan
+from jobs.compare import Change, CompareResult, Move, Outcome, State
+from jobs.pages import audit, canary, certify, compare, dry_run, plan
 from nats_transform.audit import Criteria
 from nats_transform.audit.planning import Audit
 from nats_transform.audit.planning import plan as plan_canaries
@@ -86,11 +87,33 @@ def canary_plan() -> CanaryPlan:
     )
 
 
+def comparison() -> CompareResult:
+    """A comparison of names that hurt."""
+    outcomes = (Outcome("mapped", HOSTILE, LONG), Outcome("unmatched", None, None), None)
+    moves = [Move(HOSTILE, LONG, HOSTILE, 12_345), Move(None, None, f"{LONG}.x", 2)]
+    return CompareResult(
+        before=State("main", 1_234_567, ("4f" * 32, "5a" * 32)),
+        after=State(HOSTILE, 0, ()),
+        shared=1_000_000,
+        equal=200_000,
+        digest="6b" * 8,
+        moved=12_347,
+        moved_subjects=2,
+        examples=tuple(moves),
+        fates={"mapped": (12_345, 2), "unmatched": (0, 3)},
+        changes=tuple(
+            Change(was, now, True, 12_345, moves[was is None])
+            for was, now in product(outcomes, outcomes)
+        ),
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "audit by day": lambda: audit.render(test_audit.result()),
     "audit by hour": lambda: audit.render(test_audit.result("hour", kind="observed")),
     "canary": lambda: canary.render(canary_plan()),
     "certificate": lambda: certify.render(certificate()),
+    "comparison": lambda: compare.render(comparison()),
     "dry run": lambda: dry_run.render(test_dry_run.result()),
     "dry run that finds nothing": lambda: dry_run.render(test_dry_run.result(test_dry_run.clean())),
     "plan": lambda: plan.render(test_plan.plan()),
