@@ -183,7 +183,7 @@ def compare(settings: CompareSettings) -> CompareResult:
         NoBranch: there is no such branch, snapshot or mapping version.
         WarehouseError: the table cannot be read.
     """
-    table = open_table(settings.warehouse, TRANSFORMED)
+    table = open_table(settings.warehouse.main, TRANSFORMED)
     names = (settings.before, settings.after)
     files = [_files_of(table, name, settings.stream or None, settings.days) for name in names]
     before, after = (_state(table, *named) for named in zip(names, files, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Literal, Self
 from zoneinfo import available_timezones
 
 import dagster as dg
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from jobs.session import SessionOnDemand
 from jobs.settings.audit import AuditSettings, InForce
@@ -17,7 +18,8 @@ from jobs.settings.base import nested, settings_of
 from jobs.settings.export import ExportSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.spark import SparkSettings
-from jobs.settings.warehouse import Warehouse
+from jobs.settings.warehouse import BRANCH_VARIABLE, Warehouse
+from nats_transform.errors import first_fault
 from nats_transform.untrusted import visible
 from orchestration.hooks import function_named
 from orchestration.resources import NatsResource, SparkResource, WarehouseResource
@@ -291,7 +293,8 @@ class _Messages(Settings):
     )
 
 
-_JUDGED = {"mapping", "account", "seed", "warehouse", "catalog", "tolerance", "confidence"}
+_JUDGED = {"mapping", "account", "seed", "warehouse", "catalog", "branch"}
+_JUDGED |= {"tolerance", "confidence"}
 
 
 _WORKED_ON = yaml_of(SparkSettings, {"engine"}, _Messages, engine="spark")
@@ -318,6 +321,11 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
     tags: dict[str, Text] = Field({}, description="Tags for all assets, such as domain: orders.")
     fresh_hours: float | None = Field(
         None, description="After this many hours without a run, Dagster shows assets as stale."
+    )
+    promote: Literal["at_once", "manual"] = Field(
+        "at_once",
+        description="manual: the days of a new mapping version wait on a branch until the job "
+        "NAME_promote runs, or `nats-transform promote`.",
     )
     export: Export | None = Field(
         None, description="Write transformed messages as a stream backup, on demand."
@@ -384,6 +392,11 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
     def _fits_together(self) -> Self:
         if self.warehouse is not None and self.catalog is not None:
             raise ValueError("give a warehouse folder or a catalog, not both")
+        try:
+            assert self.tables  # noqa: S101 - made of what the environment says, too
+        except ValidationError as error:
+            where = "" if self.branch else f"the variable {BRANCH_VARIABLE}, "
+            raise ValueError(f"{where}{first_fault(error)}") from None
         if self.export is not None and self.observed is not None:
             raise ValueError(
                 "an observed archive isn't transformed again, so there is nothing to export: "
@@ -394,7 +407,8 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
     @property
     def tables(self) -> Warehouse:
         """Where the tables of the archive are."""
-        return Warehouse(dir=self.warehouse, catalog=self.catalog)
+        branch = self.branch or os.environ.get(BRANCH_VARIABLE) or None
+        return Warehouse(dir=self.warehouse, catalog=self.catalog, branch=branch)
 
     @property
     def reports_folder(self) -> Path:
@@ -432,7 +446,9 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
         tables = self.tables
         folder = None if tables.catalog else str(tables.folder)
         resources: dict[str, Any] = {
-            f"{self.name}_warehouse": WarehouseResource(dir=folder, catalog=tables.catalog),
+            f"{self.name}_warehouse": WarehouseResource(
+                dir=folder, catalog=tables.catalog, branch=tables.branch
+            ),
             f"{self.name}_spark": self.spark.resource,
         }
         for source in self.sources:

@@ -36,21 +36,27 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     dir: str | None = _as_in(Warehouse, "dir")
     catalog: str | None = _as_in(Warehouse, "catalog")
+    branch: str | None = _as_in(Warehouse, "branch")
 
     @property
     def settings(self) -> Warehouse:
         """Where the tables are, as jobs take it."""
-        return Warehouse(dir=None if self.dir is None else Path(self.dir), catalog=self.catalog)
+        folder = None if self.dir is None else Path(self.dir)
+        return Warehouse(dir=folder, catalog=self.catalog, branch=self.branch)
 
     def load_table(self, name: str) -> Table:
-        """The Iceberg table of this name, such as `transformed_messages`.
+        """The Iceberg table of this name, such as `transformed_messages`, or its branch.
 
         Raises:
             WarehouseError: the catalog or the table isn't there, or cannot be read.
         """
         from jobs.warehouse.paths import NAMESPACE
-        from jobs.warehouse.tables import open_catalog, warehouse_errors
+        from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
+        from jobs.warehouse.tables import open_catalog, open_table, warehouse_errors
 
+        for spec in (TRANSFORMED, QUARANTINED):
+            if self.branch is not None and spec.name == name:
+                return open_table(self.settings, spec)
         with warehouse_errors(self.settings):
             return open_catalog(self.settings).load_table((NAMESPACE, name))
 

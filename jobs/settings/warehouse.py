@@ -10,6 +10,7 @@ from pydantic import field_validator
 from jobs.settings.base import Folder, Name, Option, Settings, setting
 
 VARIABLE = "NATS_TRANSFORM_WAREHOUSE"
+BRANCH_VARIABLE = "NATS_TRANSFORM_BRANCH"
 MAIN = "main"
 """Iceberg's name for the branch that everybody reads."""
 BRANCH = "^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$"
@@ -31,7 +32,7 @@ class Warehouse(Settings):
         None,
         "The branch of `transformed_messages` to work on. Only `transform` makes a new one.",
         pattern=BRANCH,
-        env="NATS_TRANSFORM_BRANCH",
+        env=BRANCH_VARIABLE,
         otherwise="main, which everybody reads",
         is_option=False,
     )
@@ -40,6 +41,11 @@ class Warehouse(Settings):
     @classmethod
     def _main_is_none(cls, branch: str | None) -> str | None:
         return None if branch == MAIN else branch
+
+    @property
+    def main(self) -> Warehouse:
+        """The same, as everybody reads it."""
+        return self.model_copy(update={"branch": None})
 
     @property
     def folder(self) -> Path:

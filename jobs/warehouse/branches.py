@@ -41,7 +41,7 @@ def fork(warehouse: Warehouse) -> None:
         return
     # Last the table whose branch says that all of it is there.
     for spec in (QUARANTINED, TRANSFORMED):
-        table = find_table(warehouse.model_copy(update={"branch": None}), spec)
+        table = find_table(warehouse.main, spec)
         for _ in attempts(spec.name):
             head = None if table is None else table.current_snapshot()
             if table is None or head is None:

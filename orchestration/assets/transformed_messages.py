@@ -11,6 +11,7 @@ import dagster as dg
 from expectations.expectation import Report
 from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
+from nats_transform import NatsTransformError
 from orchestration.archive import CHECKS, Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
@@ -22,6 +23,7 @@ from orchestration.metadata.columns import columns_of
 from orchestration.metadata.markdown import bar, table
 from orchestration.metadata.shares import shares_of_checks, worst_of_checks
 from orchestration.metadata.values import Plain, Results, link, throughput
+from orchestration.promotion import changes, place_of, published
 
 
 def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
@@ -31,14 +33,16 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
 
     days = days_of(context)
     started = time.monotonic()
-    settings = TransformSettings(
-        **archive.mapped_settings(days, context.run.run_id),
-        tolerance=archive.tolerance,
-        confidence=archive.confidence,
-    )
     with failing_with_one_line():
         actions = actions_of(archive)
-        mappings, _ = mapping_in_force(context.instance, archive)
+        mappings, version = mapping_in_force(context.instance, archive)
+        before = published(archive)
+        place = place_of(archive, version, before)
+        settings = TransformSettings(
+            **archive.mapped_settings(days, context.run.run_id) | {"warehouse": place},
+            tolerance=archive.tolerance,
+            confidence=archive.confidence,
+        )
         name = f"{archive.stream} {days[0]} to {days[-1]}"
         suites = UserSuites(archive, "transformed_messages", name, actions, context.log.warning)
         result = transform(archive.session, settings, mappings, also=suites, sift=suites.sieve())
@@ -54,6 +58,11 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     if result.refused is not None:
         raise dg.Failure(f"{result.refused} (see {kept.page})", allow_retries=False)
     seconds = time.monotonic() - started
+    try:
+        compared = changes(archive, days, before, place, result)
+    except NatsTransformError as error:  # the rows are good, whatever became of those before
+        context.log.warning(f"not compared with the rows before: {error}")
+        compared = {}
     if len(days) > 1:
         add_metadata_by_day(
             context,
@@ -65,6 +74,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     yield dg.MaterializeResult(
         metadata={
             **worst_of_checks(report),  # what one looks for is first
+            **compared,
             **_fates(result.fates),
             **shares_of_checks(report),
             "data docs": link(archive, kept.page),

@@ -17,6 +17,7 @@ from orchestration.assets.checks import names_of, specs
 from orchestration.automation import automation
 from orchestration.dry_run import dry_run_job
 from orchestration.metadata.values import Results
+from orchestration.promotion import promote_job
 from orchestration.settings import OptionalText, Settings
 
 
@@ -145,7 +146,7 @@ class SubjectArchive(Archive, dg.Component):
         """The definitions of this archive."""
         definitions = dg.Definitions(
             assets=[self._definition(asset) for asset in assets_of(self)],
-            jobs=[dry_run_job(self)],
+            jobs=[dry_run_job(self), *([promote_job(self)] if self.promote == "manual" else [])],
             resources=self.resources,
         )
         return dg.Definitions.merge(definitions, automation(self))
