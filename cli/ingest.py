@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli.command import job_command
-from cli.output import print_counts, print_line, print_report
+from cli.output import print_counts, print_line, print_report, print_table
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
-    from jobs.ingest import IngestResult
+    from jobs.ingest import AccountResult, IngestResult
     from jobs.settings.ingest import IngestSettings
 
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     json="stream, messages, first_seq, last_seq, gaps, bytes, checks, ...",
     warning=lambda result, settings: _warning(result, settings),
 )
-def command(result: IngestResult, settings: IngestSettings) -> None:
+def command(result: IngestResult | AccountResult, settings: IngestSettings) -> None:
     """Archive the messages of a stream in the table `messages`, from a server or from a dump.
 
     Give one source: --server, --backup, --parquet or --jsonl. The rows are read back and checked
@@ -31,8 +31,20 @@ def command(result: IngestResult, settings: IngestSettings) -> None:
     Examples:
       nats-transform ingest --stream ORDERS --server nats://127.0.0.1:4222
       nats-transform ingest --stream ORDERS --server nats://hub --cluster-header Nats-Cluster
+      nats-transform ingest --stream 'ORDERS,EU_*' --context prod
       nats-transform ingest --stream ORDERS --parquet dump/ --subject-column topic
     """
+    from jobs.ingest import IngestResult  # it takes long, and the job has done it
+
+    if isinstance(result, IngestResult):
+        _print(result)
+        return
+    rows = [(one.stream, f"{one.added:,}", f"{one.messages:,}") for one in result.streams]
+    rows += [(stream, "failed", "") for stream in result.failed]
+    print_table(rows, head=("stream", "added", "messages"), right=[1, 2])
+
+
+def _print(result: IngestResult) -> None:
     print_line(f"{result.stream}: {plural(result.added, 'message')} added")
     if result.report is not None and result.report.measures.days:
         print_report(result.report)
@@ -50,6 +62,6 @@ def command(result: IngestResult, settings: IngestSettings) -> None:
         print_line(f"{result.open_day} isn't over: run again later to add its other messages")
 
 
-def _warning(result: IngestResult, settings: IngestSettings) -> str | None:
+def _warning(result: IngestResult | AccountResult, settings: IngestSettings) -> str | None:
     loud = "the messages were NOT checked before they were published (--no-checks)"
     return result.refused or (loud if settings.no_checks else None)

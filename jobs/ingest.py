@@ -18,6 +18,7 @@ from datetime import UTC, date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic import BaseModel, computed_field
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
@@ -25,11 +26,12 @@ from expectations.expectation import report_on
 from expectations.measures.messages import measure_messages
 from expectations.suites import messages_suite
 from jobs import gate
-from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable
+from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, JobError, NoTable
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.engine import engine_of, run, session_for
 from jobs.files.ingest import IngestTask, Part
 from jobs.files.storage import Storage
+from jobs.jetstream.account import fits, stream_origins
 from jobs.jetstream.stream import JetStreamSettings
 from jobs.progress import step
 from jobs.session import Spark
@@ -90,6 +92,52 @@ class IngestResult(gate.GatedResult):
     open_day: date | None = None
     files_read: list[str]
     files_not_read: list[str]
+
+
+class AccountResult(BaseModel):
+    """What came of an ingest of several streams.
+
+    Attributes:
+        streams: what the table has of each stream that was read.
+        failed: why others were not read.
+        refused: which streams lack messages, and why; null if none does.
+    """
+
+    streams: list[IngestResult]
+    failed: dict[str, str]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def refused(self) -> str | None:
+        refused = {result.stream: result.refused for result in self.streams if result.refused}
+        reasons = [f"{stream}: {reason}" for stream, reason in (refused | self.failed).items()]
+        total = len(self.streams) + len(self.failed)
+        return f"{len(reasons)} of {total} streams: {'; '.join(reasons)}" if reasons else None
+
+
+def ingest_streams(spark: Spark, settings: IngestSettings) -> IngestResult | AccountResult:
+    """Ingests one stream, or each that fits a list or a pattern; none holds up the others.
+
+    Raises:
+        ArchiveError: the server cannot be reached, or has no such stream; or as `ingest` raises.
+    """
+    if settings.server is None or not settings.names_several:
+        return ingest(spark, settings)
+    patterns = [pattern.strip() for pattern in settings.stream.split(",")]
+    names = sorted(name for name in stream_origins(settings.server) if fits(name, patterns))
+    if not names:
+        raise ArchiveError(
+            f"no stream of {settings.server.where} fits {settings.stream}; `nats stream ls` lists "
+            "them (a * at the start leaves out KV_... and OBJ_...)"
+        )
+    results, failed = [], {}
+    for name in names:
+        try:
+            own = settings.model_copy(update={"stream": name, "may_be_empty": True})
+            results.append(ingest(spark, own))
+        except JobError as error:
+            failed[name] = str(error)
+    return AccountResult(streams=results, failed=failed)
 
 
 def ingest(spark: Spark, settings: IngestSettings) -> IngestResult:
@@ -266,7 +314,10 @@ def _source(spark: Spark, settings: IngestSettings) -> Iterator[Source]:
     stream = settings.stream
     if settings.server is not None:
         of_stream = _stream_settings(settings, settings.from_stream or stream)
-        yield StreamSource(settings.server, of_stream, settings.publish_messages)
+        kind, may_be_empty = "jetstream", settings.may_be_empty
+        yield StreamSource(
+            settings.server, of_stream, settings.publish_messages, kind, may_be_empty
+        )
     elif settings.backup is not None:
         backup = open_backup(settings.backup)
         of_stream = _stream_settings(settings, backup.stream)

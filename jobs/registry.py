@@ -78,7 +78,7 @@ def is_fine(result: Any, level: str | None) -> bool:
 
 
 JOBS = {
-    "ingest": Job("ingest:IngestSettings", "ingest:ingest"),
+    "ingest": Job("ingest:IngestSettings", "ingest:ingest_streams"),
     "census": Job("census:CensusSettings", "census:census"),
     "transform": Job("transform:TransformSettings", "transform:transform", levels=("empty",)),
     "verify-table": Job(

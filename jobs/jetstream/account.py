@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from jobs.settings.connection import NatsSettings
 from nats_transform.streams.stream import StreamConfig
 
 _WHO = "$SYS.REQ.USER.INFO"
+_BUCKETS = ("KV_", "OBJ_")
 _MOST_BYTES = 256 * 1024 * 1024
 """What all answers have together at most: hundreds of thousands of streams and consumers."""
 _P = TypeVar("_P", Streams, Consumers)
@@ -98,6 +100,39 @@ async def account_streams(
         if error.code != NO_JETSTREAM:
             raise
         return ()
+
+
+def stream_origins(settings: NatsSettings) -> dict[str, list[str]]:
+    """Each stream of the account -> the streams of the account that it copies from.
+
+    Raises:
+        ArchiveError: the server cannot be reached, or has something else to show.
+    """
+
+    async def listed() -> dict[str, list[str]]:
+        origins: dict[str, list[str]] = {}
+        async with connection(settings) as client:
+            async for stream in _listed(client, settings, Streams, "STREAM.LIST", "streams"):
+                config = stream.config
+                copied = [config.mirror, *(config.sources or ())]
+                names = [one.name for one in copied if one is not None and one.external is None]
+                origins[config.name] = names
+        return origins
+
+    return asyncio.run(listed())
+
+
+def fits(stream: str, patterns: Iterable[str]) -> bool:
+    """Whether a stream has one of these names, in which `*` stands for any text.
+
+    A `*` at the start leaves out the streams of key-value and object buckets.
+    """
+    is_bucket = stream.startswith(_BUCKETS)
+    return any(
+        re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), stream, re.DOTALL)
+        for pattern in patterns
+        if not (is_bucket and pattern.startswith("*"))
+    )
 
 
 async def _streams(client: RawClient, settings: NatsSettings) -> AsyncIterator[dict[str, Any]]:

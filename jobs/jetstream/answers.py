@@ -52,6 +52,13 @@ class Transform(_Part):
     dest: str = ""
 
 
+class Origin(_Part):
+    """A stream that another one copies from."""
+
+    name: Name
+    external: dict[str, str] | None = None
+
+
 class Config(_Part):
     """The configuration of a stream."""
 
@@ -66,6 +73,8 @@ class Config(_Part):
     max_msgs_per_subject: Limit = -1
     allow_msg_ttl: Flag = False
     subject_transform: Transform | None = None
+    mirror: Origin | None = None
+    sources: list[Origin] | None = None
 
 
 class ConsumerConfig(_Part):

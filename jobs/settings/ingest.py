@@ -124,7 +124,10 @@ class IngestSettings(Gated):
     alternatives = (("backup", "parquet", "jsonl"),)
 
     stream: Stream = setting(
-        ..., "The name that the stream has in the table, and on the server.", min_length=1
+        ...,
+        "The name that the stream has in the table, and on the server. From a server it may be "
+        "several names with commas, in which * stands for any text (ORDERS,EU_*).",
+        min_length=1,
     )
     from_stream: Name | None = setting(
         None, "The name of the stream on the server.", otherwise="the name that --stream gives"
@@ -147,6 +150,9 @@ class IngestSettings(Gated):
         None, "The header of a message that names the cluster it was published in."
     )
     columns: DumpColumns = DumpColumns()
+    may_be_empty: bool = setting(
+        False, "Whether a stream without messages is no mistake.", is_option=False
+    )
     publish_messages: int = setting(
         5_000_000,
         "A commit ends at the first midnight after this number of messages.",
@@ -160,6 +166,12 @@ class IngestSettings(Gated):
         ..., "A name for this run, kept in the result.", default_factory=lambda: uuid.uuid4().hex
     )
     warehouse: Warehouse = Warehouse()
+
+    @property
+    def names_several(self) -> bool:
+        """Whether the stream is a list or a pattern of names."""
+        is_server = self.server is not None and self.from_stream is None
+        return is_server and not {*"*,"}.isdisjoint(self.stream)
 
     @model_validator(mode="after")
     def _sources(self) -> IngestSettings:

@@ -78,12 +78,14 @@ class StreamSource:
 
     Attributes:
         publish_messages: a span ends at the first midnight after this number of messages.
+        may_be_empty: whether a stream without messages is no mistake.
     """
 
     nats: NatsSettings
     settings: JetStreamSettings
     publish_messages: int
     kind: str = "jetstream"
+    may_be_empty: bool = False
 
     def check(self, table: Table, have: Coverage) -> None:
         """Compares the first and last message that both have, by time."""
@@ -115,7 +117,7 @@ class StreamSource:
     async def _plan(self, have: Coverage) -> list[Span]:
         async with connection(self.nats) as client:
             state = await self._state(client)
-            if not state.messages and not have:
+            if not (state.messages or have or self.may_be_empty):
                 raise ArchiveError(
                     f"stream {self.settings.stream} on {self.nats.where} is empty: "
                     "nothing to ingest"
