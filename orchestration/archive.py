@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal, Self
 from zoneinfo import available_timezones
@@ -14,15 +14,14 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from jobs.session import SessionOnDemand
 from jobs.settings.audit import AuditSettings, InForce
-from jobs.settings.base import nested, settings_of
 from jobs.settings.export import ExportSettings
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import BRANCH_VARIABLE, Warehouse
 from nats_transform.errors import first_fault
 from nats_transform.untrusted import visible
+from orchestration.archive_source import ArchiveSource
 from orchestration.hooks import function_named
-from orchestration.resources import NatsResource, SparkResource, WarehouseResource
+from orchestration.resources import SparkResource, WarehouseResource
 from orchestration.settings import (
     Day,
     Entries,
@@ -31,6 +30,7 @@ from orchestration.settings import (
     OptionalText,
     Settings,
     Text,
+    plain_name,
     positive,
     yaml_of,
 )
@@ -50,57 +50,6 @@ CHECKS = {
     },
 }
 """Our checks of each table, named as people name tests, and the topics of their expectations."""
-
-_OWN = {"stream", "day", "since", "until", "run_id", "warehouse", "catalog"}
-"""What an archive says of all its sources, or Dagster of a run."""
-
-
-_ARCHIVESOURCE = yaml_of(IngestSettings, {one.key for one in settings_of(IngestSettings)} - _OWN)
-
-
-class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
-    """Where messages of the archive come from: a server, a backup or a dump."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        given = [self.server or self.context, self.backup, self.parquet, self.jsonl]
-        if sum(source is not None for source in given) != 1:
-            raise ValueError("a source needs exactly one of server, backup, parquet and jsonl")
-        return self
-
-    @property
-    def nats(self) -> NatsResource | None:
-        """The server, if the messages come from one."""
-        if not (self.server or self.context):
-            return None
-        given: dict[str, Any] = self.model_dump(
-            include=set(NatsResource.model_fields), exclude_none=True
-        )
-        texts: dict[str, Any] = {
-            name: str(value) if isinstance(value, Path) else value for name, value in given.items()
-        }
-        return NatsResource(**texts)
-
-    def ingest_settings(
-        self, stream: str, warehouse: Warehouse, days: tuple[date, date], run_id: str
-    ) -> IngestSettings:
-        """What to ingest of this source for a range of days, both inclusive."""
-        given = self.model_dump(exclude_unset=True, exclude_none=True)
-        texts = {
-            key: str(value) if isinstance(value, Path) else value for key, value in given.items()
-        }
-        first, last = days
-        return IngestSettings.model_validate(
-            nested(settings_of(IngestSettings), texts)
-            | {
-                "stream": stream,
-                "since": datetime.combine(first, time(), UTC),
-                "until": datetime.combine(last + timedelta(days=1), time(), UTC),
-                "warehouse": warehouse,
-                "run_id": run_id,
-            }
-        )
-
 
 _EXPORT = yaml_of(ExportSettings, {"original", "config", "gaps", "invalid", "rewrite_headers"})
 
@@ -147,19 +96,39 @@ class Schedule(Settings):
         return zone
 
 
-class MappingSensor(Settings):
+class Sensor(Settings):
+    """What looks again and again."""
+
+    interval_seconds: int = Field(60, description="How many seconds to wait between two looks.")
+    running: bool = Field(True, description="If false, it stays off until somebody switches it on.")
+
+    _some_seconds = field_validator("interval_seconds")(positive)
+
+
+class LagSensor(Sensor):
+    """What happens when the stream on the server is ahead of the archive."""
+
+    limit: int = Field(
+        10_000,
+        description="Ingest when the archive lacks more than this number of the stream's last "
+        "messages.",
+    )
+
+    @field_validator("limit")
+    @classmethod
+    def _is_count(cls, limit: int) -> int:
+        if limit < 0:
+            raise ValueError(f"{limit} is not a number of messages; give 0 or more")
+        return limit
+
+
+class MappingSensor(Sensor):
     """What happens when the meaning of the mapping file changes."""
 
-    interval_seconds: int = Field(
-        60, description="How many seconds to wait between two looks at the file."
-    )
     reprocess: Literal["nothing", "stale_days"] = Field(
         "nothing",
         description="stale_days: transform days again that have another mapping version.",
     )
-    running: bool = Field(True, description="If false, it stays off until somebody switches it on.")
-
-    _some_seconds = field_validator("interval_seconds")(positive)
 
 
 class MappingFrom(yaml_of(InForce, {"since", "mapping"})):  # type: ignore[misc]
@@ -339,6 +308,9 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
     mapping_sensor: MappingSensor | None = Field(
         None, description="Watch the mapping file, and record each new version."
     )
+    lag_sensor: LagSensor | None = Field(
+        None, description="Watch the stream on its server, and ingest what is new."
+    )
     observed: Observed | None = Field(
         None,
         description="Give this if nats-server has already mapped the messages. The audit then "
@@ -397,6 +369,8 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
         except ValidationError as error:
             where = "" if self.branch else f"the variable {BRANCH_VARIABLE}, "
             raise ValueError(f"{where}{first_fault(error)}") from None
+        if self.lag_sensor is not None and self.live is None:
+            raise ValueError("lag_sensor needs a server among the sources")
         if self.export is not None and self.observed is not None:
             raise ValueError(
                 "an observed archive isn't transformed again, so there is nothing to export: "
@@ -457,6 +431,35 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
                 hidden = dg.ResourceDefinition.hardcoded_resource(connection)
                 resources.setdefault(f"{self.name}_nats", hidden)
         return resources
+
+    @property
+    def live(self) -> ArchiveSource | None:
+        """The first source that is a server, if there is one."""
+        return next((source for source in self.sources if source.server or source.context), None)
+
+    @property
+    def stream_key(self) -> dg.AssetKey:
+        """The key of the stream: `nats/STREAM`, with the archive's name if that is another one."""
+        stream = plain_name(self.stream)
+        is_its_name = stream.lower() == self.name.lower()
+        return dg.AssetKey(["nats", *([] if is_its_name else [self.name]), stream])
+
+    @property
+    def mapping_key(self) -> dg.AssetKey:
+        """The key of the mapping file: its folder and its name, so archives can have it in common.
+
+        No archive defines this asset: two would have to agree, and a project may define its own.
+        """
+        return dg.AssetKey(Path(os.path.normpath(self.mapping)).parts[-2:])
+
+    @property
+    def origins(self) -> list[dg.AssetKey]:
+        """What servers made the stream of: the mapping file, and another stream."""
+        if self.observed is None:
+            return []
+        published = self.observed.source_stream
+        streams = [dg.AssetKey(["nats", plain_name(published)])] if published else []
+        return [self.mapping_key, *streams]
 
     def key(self, asset: str) -> dg.AssetKey:
         """The key of one of the archive's assets; a component may translate it."""

@@ -22,6 +22,7 @@ from nats_transform.errors import did_you_mean
 from nats_transform.untrusted import visible
 from orchestration.component_files import check_file
 from orchestration.components import SubjectArchive
+from orchestration.settings import plain_name
 
 STRICT = "NATS_TRANSFORM_STRICT"
 """The environment variable with which nothing loads unless everything does: for CI."""
@@ -68,7 +69,7 @@ def _folder(tree: dg.ComponentTree, folder: Path) -> tuple[dg.Definitions, bool]
 
 def _stand_in(folder: Path, reason: str) -> dg.Definitions:
     dg.get_dagster_logger().error(f"{folder.name} is left out: {reason}")
-    name = "".join(c if c.isascii() and c.isalnum() else "_" for c in folder.name)
+    name = plain_name(folder.name)
 
     @dg.asset(
         key=[name, "defs_yaml"],

@@ -207,6 +207,11 @@ def _mistake(context: dg.ResolutionContext, reason: str, *place: str | int) -> I
     return InvalidConfig(reason, where.filename, where.start.line)
 
 
+def plain_name(text: str) -> str:
+    """The text as a name that Dagster takes: letters, digits and underscores."""
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in text)
+
+
 _LARGEST = 1_000_000
 
 

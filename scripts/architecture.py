@@ -61,6 +61,7 @@ FLOORS: list[dict[str, str]] = [
         "jobs.sources": "streams, backups, dumps",
         "jobs.gate": "checks before publishing",
         "jobs.live_trace": "asks servers for a trace",
+        "jobs.lag": "compares streams and archives",
     },
     {
         "jobs.ingest": "writes messages",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -30,6 +30,8 @@ class ArchiveAsset:
         config: what a run may be asked for.
         run: makes it, and yields its checks and its materialization.
         code: what its description ends with, as a block of code.
+        upstream: the keys of what it is made of besides, which is no asset of the archive.
+        is_observed: whether Dagster only looks at it, and does not make it.
     """
 
     name: str
@@ -42,6 +44,8 @@ class ArchiveAsset:
     checks: tuple[str, ...] = ()
     config: type[dg.Config] | None = None
     code: Callable[[Archive], str] | None = field(default=None, repr=False)
+    upstream: Callable[[Archive], Iterable[dg.AssetKey]] = field(default=lambda _: (), repr=False)
+    is_observed: bool = False
 
     def spec(self, archive: Archive) -> dg.AssetSpec:
         """The asset in an archive: its key, and what Dagster's catalog shows of it."""
@@ -52,9 +56,9 @@ class ArchiveAsset:
                 window = timedelta(hours=archive.fresh_hours)
                 more["freshness_policy"] = dg.FreshnessPolicy.time_window(fail_window=window)
         return dg.AssetSpec(
-            key=dg.AssetKey([archive.name, self.name]),
+            key=archive.stream_key if self.is_observed else dg.AssetKey([archive.name, self.name]),
             group_name=archive.name,
-            deps=[archive.key(name) for name in self.deps],
+            deps=[*map(archive.key, self.deps), *self.upstream(archive)],
             description=self.description + (self.code(archive) if self.code else ""),
             kinds=set(self.kinds),
             owners=archive.owners,

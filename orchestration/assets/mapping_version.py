@@ -35,6 +35,11 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         now = versions.record(archive.tables, mappings, account=archive.account, seed=archive.seed)
         before = materialized_version(context.instance, archive)
         known = {one.mapping_version: one for one in versions.read(archive.tables)}
+    file: Metadata = {
+        "file": dg.MetadataValue.path(archive.mapping),
+        "version": now.mapping_version,
+    }
+    context.log_event(dg.AssetObservation(archive.mapping_key, metadata=file))
     yield dg.MaterializeResult(
         data_version=dg.DataVersion(now.mapping_version),
         metadata=_metadata(archive, now, findings, known.get(before or ""), len(known)),
@@ -57,6 +62,7 @@ ASSET = ArchiveAsset(
     run,
     is_daily=False,
     code=_mappings_of,
+    upstream=lambda archive: [archive.mapping_key],
 )
 
 

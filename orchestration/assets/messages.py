@@ -39,6 +39,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             settings = source.ingest_settings(
                 archive.stream, archive.tables, (days[0], days[-1]), context.run.run_id
             )
+            settings = settings.model_copy(update={"may_be_empty": True})  # a stream may be quiet
             with watched(context.log.info):
                 result = ingest(archive.session, settings)
             added += result.added
@@ -91,4 +92,5 @@ ASSET = ArchiveAsset(
     frozenset({"nats", "spark", "iceberg"}),
     run,
     checks=tuple(CHECKS["messages"]),
+    upstream=lambda archive: archive.origins,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 
 import dagster as dg
@@ -9,7 +10,7 @@ import dagster as dg
 from nats_transform import NatsTransformError
 from nats_transform.config import load_mappings, mapping_version
 from orchestration.archive import Archive
-from orchestration.automation.runs import run_requests, select
+from orchestration.automation.runs import run_requests, select, sensor_status
 from orchestration.mapping_in_force import materialized_version
 
 DERIVED = ("transformed_messages", "weight_audit")
@@ -18,8 +19,9 @@ DERIVED = ("transformed_messages", "weight_audit")
 _PAGE = 500
 
 
-def mapping_sensor(archive: Archive) -> dg.SensorDefinition:
-    """The sensor that the archive's YAML asks for."""
+def mapping_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinition:
+    """The sensor that the YAML of some archives with one mapping asks for."""
+    archive = archives[0]
     settings = archive.mapping_sensor
     assert settings is not None  # noqa: S101 - the caller asked
     key = archive.key("mapping_version")
@@ -39,24 +41,28 @@ def mapping_sensor(archive: Archive) -> dg.SensorDefinition:
             )
         # What a server has mapped stays as it is, whatever the file says now.
         if settings.reprocess == "stale_days" and known == version and archive.observed is None:
-            days = days_of_other_versions(context.instance, archive, version)
-            requests = run_requests(
-                archive, days, assets=DERIVED, key=lambda days: f"{version} {days}"
-            )
-            if days:
-                return dg.SensorResult(run_requests=list(requests), cursor=version)
+            requests = [
+                request
+                for each in archives
+                for request in run_requests(
+                    each,
+                    days_of_other_versions(context.instance, each, version),
+                    assets=DERIVED,
+                    key=version,
+                )
+            ]
+            if requests:
+                return dg.SensorResult(run_requests=requests, cursor=version)
         return dg.SkipReason(f"{archive.mapping} is still version {version[:12]}")
 
     return dg.SensorDefinition(
-        name=f"{archive.name}_mapping",
+        name=f"{name}_mapping",
         evaluation_fn=look,
         asset_selection=select(
-            archive, ("mapping_version", *(DERIVED if archive.observed is None else DERIVED[1:]))
+            archives, ("mapping_version", *(DERIVED if archive.observed is None else DERIVED[1:]))
         ),
         minimum_interval_seconds=settings.interval_seconds,
-        default_status=(
-            dg.DefaultSensorStatus.RUNNING if settings.running else dg.DefaultSensorStatus.STOPPED
-        ),
+        default_status=sensor_status(running=settings.running),
         description="Records a new mapping version when the mapping file changes what it does.",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 
 import dagster as dg
@@ -11,9 +11,14 @@ from orchestration.archive import Archive
 from orchestration.days import range_tags
 
 
-def select(archive: Archive, assets: Sequence[str]) -> dg.AssetSelection:
-    """These assets of an archive."""
-    return dg.AssetSelection.assets(*(archive.key(asset) for asset in assets))
+def select(archives: Sequence[Archive], assets: Sequence[str]) -> dg.AssetSelection:
+    """These assets of some archives."""
+    return dg.AssetSelection.assets(*{a.key(asset): None for a in archives for asset in assets})
+
+
+def sensor_status(*, running: bool) -> dg.DefaultSensorStatus:
+    """The status of a sensor before anybody switches it on or off."""
+    return dg.DefaultSensorStatus.RUNNING if running else dg.DefaultSensorStatus.STOPPED
 
 
 def run_requests(
@@ -21,8 +26,8 @@ def run_requests(
     days: Sequence[date],
     *,
     one_run: bool = False,
-    assets: Sequence[str] | None = None,
-    key: Callable[[str], str] = str,
+    assets: Sequence[str],
+    key: str = "",
 ) -> Iterator[dg.RunRequest]:
     """The runs that cover some days as the archive's backfills do: in ranges, or day by day.
 
@@ -30,18 +35,21 @@ def run_requests(
         archive: the archive.
         days: ascending.
         one_run: ranges, whatever the archive says.
-        assets: those of the job by default.
-        key: makes the run key of the days of a run.
+        assets: what to make.
+        key: what the run keys start with; the archive and the days of the run follow.
     """
-    selection = None if assets is None else [archive.key(asset) for asset in assets]
+    selection = [archive.key(asset) for asset in assets]
+    prefix = f"{key} {archive.name}".strip()
     for first, last in _ranges(days, 1 if archive.backfill == "day_by_day" and not one_run else 0):
         if first == last:
             yield dg.RunRequest(
-                run_key=key(f"{first}"), partition_key=first.isoformat(), asset_selection=selection
+                run_key=f"{prefix} {first}",
+                partition_key=first.isoformat(),
+                asset_selection=selection,
             )
         else:
             yield dg.RunRequest(
-                run_key=key(f"{first}..{last}"),
+                run_key=f"{prefix} {first}..{last}",
                 tags=range_tags(first, last),
                 asset_selection=selection,
             )

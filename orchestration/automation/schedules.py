@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -12,31 +12,32 @@ from orchestration.automation.runs import run_requests
 
 
 def schedule_of(
-    archive: Archive,
+    archives: Sequence[Archive],
     name: str,
     schedule: Schedule,
     job: dg.JobDefinition | object,
+    assets: Sequence[str],
     one_run: bool = False,
 ) -> dg.ScheduleDefinition:
-    """A schedule that asks a job for the last days that are over.
+    """A schedule that asks a job for the last days that are over, each archive in runs of its own.
 
     Args:
-        archive: the archive.
+        archives: the archives, which start on the same day.
         name: the name of the schedule.
         schedule: when, and how many days.
         job: what to run.
-        one_run: one run for all days, whatever the archive says of backfills.
+        assets: what it makes of an archive.
+        one_run: one run for all days, whatever the archives say of backfills.
     """
 
     def requests(
         context: dg.ScheduleEvaluationContext,
     ) -> Iterator[dg.RunRequest | dg.SkipReason]:
-        days = _last_days(archive, schedule.days, context.scheduled_execution_time)
+        days = _last_days(archives[0], schedule.days, context.scheduled_execution_time)
         if not days:
-            yield dg.SkipReason(
-                f"no day of {archive.name} is over yet: it starts on {archive.start_date}"
-            )
-        yield from run_requests(archive, days, one_run=one_run)
+            yield dg.SkipReason(f"no day is over yet since the start, {archives[0].start_date}")
+        for archive in archives:
+            yield from run_requests(archive, days, one_run=one_run, assets=assets)
 
     return dg.ScheduleDefinition(
         name=name,

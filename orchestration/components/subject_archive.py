@@ -3,7 +3,7 @@
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import dagster as dg
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
@@ -18,7 +18,7 @@ from orchestration.automation import automation
 from orchestration.dry_run import dry_run_job
 from orchestration.metadata.values import Results
 from orchestration.promotion import promote_job
-from orchestration.settings import OptionalText, Settings
+from orchestration.settings import OptionalText, Settings, plain_name
 
 
 class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
@@ -26,7 +26,7 @@ class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Writes the two files into the new folder."""
-        name = "".join(c if c.isascii() and c.isalnum() else "_" for c in request.target_path.name)
+        name = plain_name(request.target_path.name)
         root = request.project_root or request.target_path
         warehouse = Path(os.path.relpath(root / "warehouse", request.target_path)).as_posix()
         for source, file in (("archive.yaml", "defs.yaml"), ("mapping.conf", "mapping.conf")):
@@ -78,8 +78,9 @@ class SubjectArchive(Archive, dg.Component):
     """One archive of NATS messages, transformed under a versioned mapping and audited, day by day.
 
     It makes the assets `mapping_version`, `messages`, `subject_census`, `transformed_messages` and
-    `weight_audit` with their checks, `exported_backup` if it is asked for, three jobs, the
-    schedules and sensor of its YAML, and the resources `NAME_warehouse`, `NAME_spark`, `NAME_nats`.
+    `weight_audit` with their checks, `exported_backup` if it is asked for, `nats/STREAM` if a
+    server is among the sources, three jobs, the schedules and sensors of its YAML, and the
+    resources `NAME_warehouse`, `NAME_spark`, `NAME_nats`.
     """
 
     translation: Annotated[
@@ -96,8 +97,8 @@ class SubjectArchive(Archive, dg.Component):
 
     @model_validator(mode="after")
     def _known_ops(self) -> Self:
-        assets = {asset.name: asset for asset in assets_of(self)}
-        for name in self.op.keys() - assets.keys():
+        assets = [asset.name for asset in assets_of(self) if not asset.is_observed]
+        for name in self.op.keys() - {*assets}:
             raise ValueError(f"op: there is no asset {name!r}; the assets are {', '.join(assets)}")
         return self
 
@@ -149,13 +150,24 @@ class SubjectArchive(Archive, dg.Component):
             jobs=[dry_run_job(self), *([promote_job(self)] if self.promote == "manual" else [])],
             resources=self.resources,
         )
-        return dg.Definitions.merge(definitions, automation(self))
+        return dg.Definitions.merge(definitions, automation(self.name, [self]))
 
     def _translated(self, asset: ArchiveAsset) -> dg.AssetSpec:
         spec = self.get_asset_spec(asset)
         return spec if self.translation is None else self.translation(spec, asset)
 
     def _definition(self, asset: ArchiveAsset) -> dg.AssetsDefinition:
+        if asset.is_observed:
+
+            @dg.multi_observable_source_asset(  # type: ignore[untyped-decorator]
+                name=self.op_name(asset.name),
+                specs=[self._translated(asset)],
+                required_resource_keys=self.resource_keys,
+            )
+            def observe(context: dg.AssetExecutionContext) -> Results:
+                yield from self.execute(context, asset)
+
+            return cast(dg.AssetsDefinition, observe)
         op = self.op.get(asset.name, Op())
         # Dagster asks each asset of a run over a range of days for a policy, also one without days.
         policy = self.backfill_policy if asset.is_daily else dg.BackfillPolicy.single_run()

@@ -13,8 +13,8 @@ from orchestration.archive import Archive
 
 Metadata = Mapping[str, Any]
 Plain = int | float | str | dg.MetadataValue[Any]
-Results = Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]
-"""What an asset with checks yields."""
+Results = Iterator[dg.AssetCheckResult | dg.MaterializeResult[None] | dg.ObserveResult]
+"""What an asset yields: its checks, and that it was made or looked at."""
 
 
 def link(archive: Archive, page: Path) -> dg.MetadataValue[Any]:

@@ -119,7 +119,8 @@ def test_settings_need_nothing_that_takes_long_to_import() -> None:
 
 @pytest.mark.dagster
 def test_the_yaml_of_an_archive_has_the_settings_of_its_jobs() -> None:
-    from orchestration.archive import Archive, ArchiveSource, Export, MappingFrom, Observed, Spark
+    from orchestration.archive import Archive, Export, MappingFrom, Observed, Spark
+    from orchestration.archive_source import ArchiveSource
     from orchestration.dry_run import DryRunConfig
 
     of: list[tuple[Any, str, set[str]]] = [
@@ -147,7 +148,7 @@ def test_the_yaml_of_an_archive_has_the_settings_of_its_jobs() -> None:
 def test_three_doors_make_the_same_object() -> None:
     from datetime import date
 
-    from orchestration.archive import ArchiveSource
+    from orchestration.archive_source import ArchiveSource
 
     line = (
         "--stream S --server nats://h --user u --password p --tlsfirst --js-api-prefix J.API "

@@ -31,7 +31,7 @@ def test_every_asset_and_check_is_described(bare_project: Project) -> None:
     observed = "  observed: { watch: {} }\n" + CATALOG
     bare_project.add("mapped", observed, count=4)
     graph = bare_project.load().get_repository_def().asset_graph
-    keys = graph.get_all_asset_keys()
+    keys = graph.materializable_asset_keys
     names = {key.path[-1] for key in keys}
     assert names == {*ASSETS, "exported_backup", "canary_watch"}
     for key in keys:

@@ -35,8 +35,8 @@ def test_by_the_words_of_the_page(bare_project: Project) -> None:
     definitions = load_archives(bare_project.root)
     repository = definitions.get_repository_def()
     graph = repository.asset_graph
-    nodes = {key.path[-1]: graph.get(key) for key in graph.get_all_asset_keys()}
-    assert {*map(tuple, (key.path[:-1] for key in graph.get_all_asset_keys()))} == {tuple(group)}
+    nodes = {key.path[-1]: graph.get(key) for key in graph.materializable_asset_keys}
+    assert {*map(tuple, (node.key.path[:-1] for node in nodes.values()))} == {tuple(group)}
     for node in nodes.values():
         assert node.group_name == "sales"  # translation
         assert node.tags["tier"] == "gold"

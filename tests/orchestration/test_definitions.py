@@ -28,7 +28,8 @@ AUTOMATED = """  backfill: day_by_day
 
 # A renamed key loses its history, so it shows here.
 SNAPSHOT = """
-asset east/mapping_version <-
+asset east/mapping.conf <-
+asset east/mapping_version <- east/mapping.conf
 asset east/messages <- [daily] checks: every_message_once no_unexplained_gaps subjects_are_legal
 asset east/subject_census <- east/messages [daily]
 asset east/transformed_messages <- east/mapping_version east/messages [daily] \
@@ -176,5 +177,5 @@ def test_the_archive_that_init_writes_loads(
     assert (code, err) == (0, "")
     assert "wrote defs/orders_1/defs.yaml\n" in out
     loaded = listed(bare_project.load())
-    assert "asset orders_1/messages <- [daily]" in loaded
+    assert "asset orders_1/messages <- nats/ORDERS_1 [daily]" in loaded
     assert "job orders_1_reprocess: " in loaded

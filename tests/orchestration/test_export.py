@@ -9,7 +9,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration.archive import ArchiveSource, Export
+from orchestration.archive import Export
+from orchestration.archive_source import ArchiveSource
 from orchestration.components import SubjectArchive
 from tests.support.exporting import Exporting, consumer
 

@@ -11,7 +11,8 @@ from dagster.components import AssetAttributesModel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration.archive import Archive, ArchiveSource
+from orchestration.archive import Archive
+from orchestration.archive_source import ArchiveSource
 from orchestration.components import SubjectArchive, SubmittedJob
 from orchestration.settings import Settings
 

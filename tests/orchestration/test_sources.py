@@ -11,7 +11,7 @@ import pytest
 from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import DumpColumns
 from jobs.settings.warehouse import Warehouse
-from orchestration.archive import ArchiveSource
+from orchestration.archive_source import ArchiveSource
 
 DAY = date(2026, 3, 1)
 CONNECTION = {

@@ -1,0 +1,75 @@
+"""Where the messages of an archive come from, as its YAML says it."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import model_validator
+
+from jobs.settings.base import nested, settings_of
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.warehouse import Warehouse
+from orchestration.resources import NatsResource
+from orchestration.settings import yaml_of
+
+_OWN = {"stream", "day", "since", "until", "run_id", "warehouse", "catalog"}
+"""What an archive says of all its sources, or Dagster of a run."""
+
+
+_ARCHIVESOURCE = yaml_of(IngestSettings, {one.key for one in settings_of(IngestSettings)} - _OWN)
+
+
+class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
+    """Where messages of the archive come from: a server, a backup or a dump."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = [self.server or self.context, self.backup, self.parquet, self.jsonl]
+        if sum(source is not None for source in given) != 1:
+            raise ValueError("a source needs exactly one of server, backup, parquet and jsonl")
+        return self
+
+    @property
+    def nats(self) -> NatsResource | None:
+        """The server, if the messages come from one."""
+        if not (self.server or self.context):
+            return None
+        given: dict[str, Any] = self.model_dump(
+            include=set(NatsResource.model_fields), exclude_none=True
+        )
+        texts: dict[str, Any] = {
+            name: str(value) if isinstance(value, Path) else value for name, value in given.items()
+        }
+        return NatsResource(**texts)
+
+    def ingest_settings(
+        self, stream: str, warehouse: Warehouse, days: tuple[date, date], run_id: str
+    ) -> IngestSettings:
+        """What to ingest of this source for a range of days, both inclusive."""
+        first, last = days
+        return IngestSettings.model_validate(
+            self._given
+            | {
+                "stream": stream,
+                "since": datetime.combine(first, time(), UTC),
+                "until": datetime.combine(last + timedelta(days=1), time(), UTC),
+                "warehouse": warehouse,
+                "run_id": run_id,
+            }
+        )
+
+    @property
+    def connection(self) -> NatsSettings:
+        """How to reach the server that the messages come from."""
+        return NatsSettings.model_validate(self._given["server"])
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        given = self.model_dump(exclude_unset=True, exclude_none=True)
+        texts = {
+            key: str(value) if isinstance(value, Path) else value for key, value in given.items()
+        }
+        return nested(settings_of(IngestSettings), texts)

@@ -1,0 +1,234 @@
+"""Streams and mapping files stand in the graph, upstream of what is made of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from jobs.jetstream.process import NatsServer
+from orchestration.loading import load_archives
+from tests.orchestration.test_streams import add, publish, today
+from tests.support.dagster_project import Project, failures
+from tests.support.streams import Stream, new_stream
+
+pytestmark = [pytest.mark.dagster, pytest.mark.server]
+
+
+def key(text: str) -> dg.AssetKey:
+    return dg.AssetKey(text.split("/"))
+
+
+def observe(project: Project, text: str) -> Any:
+    """The run that looks at a stream, and what it then says."""
+    result = (
+        project.load()
+        .resolve_implicit_global_asset_job_def()
+        .execute_in_process(
+            instance=project.instance,
+            asset_selection=[key(text)],
+            raise_on_error=False,
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        )
+    )
+    if not result.success:
+        return failures(result)
+    (record,) = project.instance.fetch_observations(key(text), limit=1).records
+    observation = record.asset_observation
+    assert observation is not None
+    # With one, every day in the archive would be stale as soon as the stream grows.
+    assert "dagster/data_version" not in (observation.tags or {})
+    return {name: value.value for name, value in observation.metadata.items()}
+
+
+def live(project: Project, name: str, stream: Stream, **source: Any) -> None:
+    """A new archive of a stream on a server."""
+    source = {"server": stream.server.url, "from_stream": stream.name, **source}
+    add(project, name, stream.name, today() - timedelta(days=1), [source])
+
+
+def test_a_stream_says_how_far_its_archive_is_behind(
+    bare_project: Project, nats_server: NatsServer
+) -> None:
+    stream = new_stream(nats_server)
+    publish(stream, 0, 40)
+    live(bare_project, "east", stream)
+    graph = bare_project.load().resolve_asset_graph()
+    node = graph.get(key("nats/EAST"))
+    assert node.is_observable
+    assert node.group_name == "east"
+    assert graph.get(key("east/messages")).parent_keys == {key("nats/EAST")}
+
+    before = observe(bare_project, "nats/EAST")
+    assert before["lag"] == before["messages"] == before["last sequence"] == 40
+    assert before["archived up to"] == 0
+
+    days = (today() - timedelta(days=1), today())
+    assert bare_project.materialize("east", ["messages"], days).success
+    assert observe(bare_project, "nats/EAST")["lag"] == 0
+    publish(stream, 40, 7)
+    after = observe(bare_project, "nats/EAST")
+    assert (after["lag"], after["last sequence"], after["archived up to"]) == (7, 47, 40)
+
+    stream.run(lambda js: js.delete_stream(stream.name))
+    (reason,) = observe(bare_project, "nats/EAST").values()
+    assert f"no stream {stream.name}" in reason
+
+
+def test_archives_of_one_stream_do_not_hinder_each_other(
+    bare_project: Project, nats_server: NatsServer
+) -> None:
+    """A stream has the key of its name only in the archive of that name."""
+    stream = new_stream(nats_server)
+    for name in ("orders", "orders_staging"):
+        live(bare_project, name, stream)
+        file = bare_project.defs_folder / name / "defs.yaml"
+        file.write_text(file.read_text().replace(f"stream: {name.upper()}", "stream: ORDERS"))
+    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    keys = [key for key in graph.get_all_asset_keys() if key.path[0] == "nats"]
+    assert {*keys} == {key("nats/ORDERS"), key("nats/orders_staging/ORDERS")}
+
+
+@pytest.mark.parametrize("stream", ["EU-1@x", "Bestände", "a b/c", "x" * 250])
+def test_every_name_of_a_stream_is_a_key(bare_project: Project, stream: str) -> None:
+    add(bare_project, "east", "S", today(), [{"server": "nats://h", "from_stream": stream}])
+    file = bare_project.defs_folder / "east" / "defs.yaml"
+    file.write_text(file.read_text().replace("stream: EAST", f'stream: "{stream}"'))
+    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    (parent,) = graph.get(key("east/messages")).parent_keys
+    assert parent.path[:2] == ["nats", "east"]
+    assert graph.get(parent).is_observable
+
+
+def test_archives_with_one_mapping_file_are_connected(bare_project: Project) -> None:
+    """What a mapping has made hangs on its file; so does what is transformed under it."""
+    bare_project.add("shop")
+    bare_project.add("shop_mapped", "  observed: { source_stream: SHOP }\n")
+    file = bare_project.defs_folder / "shop_mapped" / "defs.yaml"
+    file.write_text(
+        file.read_text().replace("mapping: mapping.conf", "mapping: ../shop/mapping.conf")
+    )
+    graph = bare_project.load().resolve_asset_graph()
+    mapping = key("shop/mapping.conf")
+    assert graph.get(mapping).child_keys == {
+        *map(key, ("shop/mapping_version", "shop_mapped/mapping_version", "shop_mapped/messages"))
+    }
+    assert graph.get(key("shop_mapped/messages")).parent_keys == {mapping, key("nats/SHOP")}
+
+    assert bare_project.materialize("shop", ["mapping_version"]).success
+    (record,) = bare_project.instance.fetch_observations(mapping, limit=1).records
+    seen = record.asset_observation
+    assert seen is not None
+    assert seen.metadata["file"].value == str(bare_project.defs_folder / "shop" / "mapping.conf")
+
+
+def tick(project: Project, cursor: str | None = None) -> Any:
+    """What the sensor on the lag says, as the daemon asks it."""
+    defs = project.load()
+    with dg.build_sensor_context(
+        project.instance, cursor=cursor, definitions=defs, sensor_name="east_lag"
+    ) as context:
+        return defs.resolve_sensor_def("east_lag").evaluate_tick(context)
+
+
+def lagging(project: Project, stream: Stream, limit: int = 10, days: int = 1, **yaml: str) -> None:
+    """An archive that started some days ago, with a sensor."""
+    live(project, "east", stream)
+    file = project.defs_folder / "east" / "defs.yaml"
+    start = (today() - timedelta(days=days)).isoformat()
+    text = file.read_text().replace((today() - timedelta(days=1)).isoformat(), start)
+    for old, new in yaml.items():
+        text = text.replace(old, new)
+    file.write_text(f"{text}  lag_sensor: {{ limit: {limit} }}\n")
+
+
+def test_a_sensor_ingests_what_the_archive_lacks(
+    bare_project: Project, nats_server: NatsServer
+) -> None:
+    stream = new_stream(nats_server)
+    publish(stream, 0, 10)
+    lagging(bare_project, stream, days=30)
+
+    first = tick(bare_project)
+    assert not first.run_requests  # 10 are not more than 10
+    (seen,) = first.asset_events
+    assert (seen.asset_key, seen.metadata["lag"].value) == (key("nats/EAST"), 10)
+    assert not tick(bare_project, first.cursor).asset_events  # nothing new
+
+    publish(stream, 10, 5)
+    before = today()
+    (request,) = tick(bare_project, first.cursor).run_requests
+    assert request.asset_selection == [key("east/messages")]
+    # From the day of the first message that is missing on, and not from the start of the archive.
+    range_ = request.partition_key_range
+    assert (request.partition_key or range_.start) in (before.isoformat(), today().isoformat())
+
+    assert bare_project.materialize("east", ["messages"], (before, today())).success
+    assert not tick(bare_project).run_requests
+    publish(stream, 15, 11)
+    (after,) = tick(bare_project).run_requests
+    assert after.run_key != request.run_key
+
+
+def test_one_run_at_a_time_and_no_more_than_one_an_hour_that_fails(
+    bare_project: Project, nats_server: NatsServer
+) -> None:
+    stream = new_stream(nats_server)
+    publish(stream, 0, 20)
+    lagging(bare_project, stream)
+    (request,) = tick(bare_project).run_requests
+    # Dagster starts no second run with the same key.
+    assert tick(bare_project).run_requests[0].run_key == request.run_key
+    run = bare_project.instance.create_run_for_job(
+        bare_project.load().resolve_implicit_global_asset_job_def(),
+        asset_selection=frozenset({key("east/messages")}),
+        tags={"dagster/sensor_name": "east_lag"},
+        status=dg.DagsterRunStatus.STARTED,
+    )
+    assert not tick(bare_project).run_requests
+    bare_project.instance.report_run_failed(run)
+    assert tick(bare_project).run_requests
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        pytest.param({"include_today: true": "include_today: false"}, id="today-is-not-over"),
+        pytest.param({"stream: EAST": "stream: EAST"}, id="before-the-start"),
+    ],
+)
+def test_what_has_no_day_in_the_archive_is_not_asked_for(
+    bare_project: Project, nats_server: NatsServer, yaml: dict[str, str]
+) -> None:
+    stream = new_stream(nats_server)
+    publish(stream, 0, 20)
+    days = -1 if yaml.get("stream: EAST") else 1
+    lagging(bare_project, stream, days=days, **yaml)
+    result = tick(bare_project)
+    assert not result.run_requests
+    assert result.asset_events[0].metadata["lag"].value == 20
+
+
+def test_a_server_that_is_away_fails_the_tick(bare_project: Project) -> None:
+    add(bare_project, "east", "E", today(), [{"server": "nats://127.0.0.1:1"}])
+    with (bare_project.defs_folder / "east" / "defs.yaml").open("a") as file:
+        file.write("  lag_sensor: {}\n")
+    with pytest.raises(dg.Failure, match="cannot be reached"):
+        tick(bare_project)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ("  lag_sensor: {}\n", "lag_sensor needs a server among the sources"),
+        ("  lag_sensor: { limit: -1 }\n", "-1 is not a number of messages"),
+    ],
+)
+def test_a_sensor_that_cannot_work_is_refused(
+    bare_project: Project, more: str, reason: str
+) -> None:
+    bare_project.add("east", more)
+    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    assert reason in str(graph.get(key("east/defs_yaml")).description)
