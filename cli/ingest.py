@@ -48,10 +48,12 @@ def _print(result: IngestResult) -> None:
     print_line(f"{result.stream}: {plural(result.added, 'message')} added")
     if result.report is not None and result.report.measures.days:
         print_report(result.report)
-    if not result.messages:
+    if not (result.messages or result.erased):
         print_line("no message there has the subject, sequence or time that you asked for")
         return
-    print_counts({"messages": result.messages, "gaps": result.gaps, "bytes": result.bytes})
+    erased = {"erased": result.erased} if result.erased else {}
+    counts = {"messages": result.messages, "gaps": result.gaps, "bytes": result.bytes}
+    print_counts(counts | erased)
     print_line(f"sequences {result.first_seq} to {result.last_seq}")
     print_line(f"digest {result.digest}, snapshot {result.snapshot_id}")
     if result.files_read:

@@ -48,6 +48,7 @@ PANELS = {
         "census": "Export the subjects of an archive into a file.",
         "replay": "Send transformed messages into a stream.",
         "export": "Write messages as a stream backup.",
+        "erase": "Erase messages from all tables, for good.",
         "maintain": "Remove old snapshots of the tables, and unneeded files.",
     },
     "Get to know it": {

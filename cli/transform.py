@@ -38,7 +38,7 @@ def command(result: TransformResult, settings: TransformSettings) -> None:
     if result.days and result.refused is None:
         days = plural(len(result.days), "day")
         print_line(f"{result.stream}: {plural(result.messages, 'message')} of {days}")
-        print_counts(result.fates)
+        print_counts(result.fates | ({"erased": result.erased} if result.erased else {}))
         print_line(f"mapping version {result.mapping_version}, seed {result.seed}")
         print_line(f"digest {result.digest}, snapshot {result.snapshot_id}")
     if result.days and result.report is not None:

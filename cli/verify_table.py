@@ -42,6 +42,13 @@ def command(result: VerifyTableResult, settings: VerifyTableSettings) -> None:
         if verified.not_looked_at:
             print_line(unseen_line(verified.not_looked_at))
         print_report(verified.report)
+    if result.erased:
+        print_line(f"erased: {plural(result.erased, 'message')}")
+    if result.is_erasing:
+        print_line(
+            "an erasure works, or was stopped: finish it with "
+            f"`nats-transform erase --stream {result.stream} --yes`"
+        )
     if result.not_transformed:
         days = ", ".join(map(str, result.not_transformed))
         print_line(f"not transformed, so nobody checked these days: {days}")

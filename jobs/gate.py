@@ -169,7 +169,11 @@ def publish(
         return Passage(report, None, why)
     changes = staged.data_files or table_properties
     is_done = not changes and not (replace and data_files(table, stream, days))
-    if not is_done and source is not None and not _are_there(*source, stream, days):
+
+    def is_outdated() -> bool:
+        return source is not None and not _are_there(*source, stream, days)
+
+    if not is_done and source is not None and is_outdated():
         staging.drop(staged, table)
         raise ConcurrentWrite(
             f"another job removed rows of {'.'.join(source[0].name())} for stream {stream} "
@@ -191,6 +195,7 @@ def publish(
             replace=replace,
             properties={**properties, **checks},
             table_properties=table_properties,
+            is_outdated=is_outdated,
         )
     except ConcurrentWrite:
         if take_back is not None:

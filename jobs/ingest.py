@@ -71,6 +71,7 @@ class IngestResult(gate.GatedResult):
         messages: how many messages of the stream the table has.
         first_seq, last_seq: the first and the last of their sequences.
         gaps: how many sequences between the first and the last the table does not have.
+        erased: how many messages were erased; neither they nor their sequences come back.
         bytes: the size of all payloads.
         digest: the digest of all rows of the stream.
         added: how many messages this run added.
@@ -85,6 +86,7 @@ class IngestResult(gate.GatedResult):
     first_seq: int | None
     last_seq: int | None
     gaps: int
+    erased: int = 0
     bytes: int
     digest: str
     added: int
@@ -167,7 +169,8 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
     files = source.files if isinstance(source, DumpSource) else None
     for attempt in range(_ATTEMPTS):
         # The source is looked at first, so that its errors come before the warehouse is changed.
-        spans = source.plan(_archived(settings).coverage)
+        before = _archived(settings)
+        spans = source.plan(before.coverage, before.erased_coverage)
         table = open_table(settings.warehouse, MESSAGES, create=True)
         archived = Archived.of(table, settings.stream)
         if archived.messages and archived.subject != settings.subject:
@@ -176,10 +179,15 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
                 f"{archived.subject or 'none'}, not {settings.subject or 'none'}; for another "
                 "filter use another name (--stream)"
             )
-        source.check(table, archived.coverage)
-        if spans:
-            session = session_for(spark, sum(span.size for span in spans), PROCESS_BYTES)
         try:
+            if archived != before:
+                raise ConcurrentWrite(
+                    f"another job changed the archive of stream {settings.stream} meanwhile; "
+                    "nothing was published, run again"
+                )
+            source.check(table, archived.coverage - archived.erased_coverage)
+            if spans:
+                session = session_for(spark, sum(span.size for span in spans), PROCESS_BYTES)
             for span in spans:
                 what = f"archiving {settings.stream}, sequences {span.first:,} to {span.last:,}"
                 with step(what, span.messages):
@@ -210,6 +218,7 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
         first_seq=archived.first_seq,
         last_seq=archived.last_seq,
         gaps=archived.gaps,
+        erased=archived.erased_on(),
         bytes=archived.bytes,
         digest=archived.digest,
         snapshot_id=snapshot_id(table),

@@ -17,22 +17,20 @@ from itertools import islice
 
 from pydantic import BaseModel
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import ancestors_of
 
 from jobs.errors import ArchiveError
-from jobs.progress import advance, step
+from jobs.progress import step
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import branches
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.catalogs import Catalog
-from jobs.warehouse.folder import delete, files_of, filesystem_of
+from jobs.warehouse.folder import delete, files_of
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
-from jobs.warehouse.store import damaged
 from jobs.warehouse.tables import (
     Branch,
     attempts,
@@ -42,10 +40,9 @@ from jobs.warehouse.tables import (
     partitions_of,
     warehouse_errors,
 )
+from jobs.warehouse.unused import YOUNG, needed, unused
 
 RETENTION = timedelta(days=7)
-_YOUNG = timedelta(days=1)  # longer than any job takes from its last file to its commit
-_COUNT = "total-data-files"  # in the summary of a snapshot, by Iceberg's specification
 
 
 class Removed(BaseModel):
@@ -109,6 +106,8 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
         if not partitions_of(table):
             continue
         is_archive, rows = name == MESSAGES.name, dict[str, int]()
+        buried = Archived.of(table, stream).buried
+        accounts = {Archived.key(stream): buried.model_dump_json() if buried.erased else ""}
         refs = table.metadata.refs.items()
         names = [name for name, ref in refs if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
         for branch in (Branch(table, name) for name in names):
@@ -127,7 +126,7 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
                         "stream": stream,
                         "messages": str(sum(files.values())),
                     },
-                    table_properties={Archived.key(stream): ""} if is_archive else None,
+                    table_properties=accounts if is_archive else None,
                 )
         if rows:
             removed[name] = sum(rows.values())
@@ -139,23 +138,17 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
 def _maintain(catalog: Catalog, name: str, now: datetime, retention: timedelta) -> Removed:
     with step(f"removing old snapshots of {name}"):
         expired = _expire(catalog, name, now - retention)
-    age = max(retention, _YOUNG)
+    age = max(retention, YOUNG)
     # Files are listed before the table is read, so a file that is published in between is known.
     table = catalog.load_table((NAMESPACE, name))
     entries = list(files_of(table))
-    live = _referenced(table.refresh())
+    live = needed(table.refresh())
     with contextlib.suppress(CommitFailedException):  # a job published meanwhile; next time then
         forget_digests(table, live)
     files = size = 0
     kept = []
-    with step(f"looking at the files of {name}", len(entries), "files"):
-        for entry in entries:
-            advance()
-            # Hadoop's local file system keeps a checksum beside each file.
-            base = entry.base_name
-            owner = base[1:-4] if base.startswith(".") and base.endswith(".crc") else base
-            if entry.path[: -len(base)] + owner in live:
-                continue
+    with step(f"looking at the files of {name}"):
+        for entry in unused(table, entries, live):
             if entry.mtime > now - age:
                 kept.append(entry.mtime)
             else:
@@ -191,27 +184,3 @@ def _expire(catalog: Catalog, name: str, limit: datetime) -> int:
                 table.maintenance.expire_snapshots().by_ids(gone).commit()
             break
     return len(gone)
-
-
-def _referenced(table: Table) -> set[str]:
-    """The path, as the file system names it, of every file that some snapshot needs.
-
-    Raises:
-        WarehouseError: a list of files has fewer than were counted when it was written.
-    """
-    uris = {table.metadata_location}
-    uris |= {entry.metadata_file for entry in table.metadata.metadata_log}
-    for snapshot in table.metadata.snapshots:
-        uris.add(snapshot.manifest_list)
-        manifests = snapshot.manifests(table.io)
-        summary = snapshot.summary.additional_properties if snapshot.summary else {}
-        if not manifests and int(summary.get(_COUNT) or 0):
-            raise damaged(snapshot.manifest_list)
-        for manifest in manifests:
-            uris.add(manifest.manifest_path)
-            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            counted = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
-            if len(entries) != counted:
-                raise damaged(manifest.manifest_path)
-            uris |= {entry.data_file.file_path for entry in entries}
-    return {filesystem_of(uri, table)[1] for uri in uris}

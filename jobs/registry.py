@@ -121,6 +121,7 @@ JOBS = {
     "promote": Job("branches:PromoteSettings", "promote:promote", needs_spark=False),
     "replay": Job("replay:ReplaySettings", "replay:replay", needs_spark=False, levels=("refused",)),
     "export": Job("export:ExportSettings", "export:export", needs_spark=False, levels=("finding",)),
+    "erase": Job("erase:EraseSettings", "erase:erase"),
     "maintain": Job("maintain:MaintenanceSettings", "maintain:maintain", needs_spark=False),
 }
 """Name -> job."""

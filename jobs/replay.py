@@ -25,8 +25,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-import pyarrow as pa
 from pydantic import BaseModel
 
 from jobs.errors import JobError
@@ -240,7 +238,7 @@ class _Run:
         )
         for rows in self.archive.rows():
             advance(len(rows))
-            found += _count_in(there, rows.column("seq"))
+            found += int(there.has(rows.column("seq")).sum())
             looked = look(making, rows)
             self.result.schedules += looked.schedules
             for seq, fault in looked.faults:
@@ -414,16 +412,6 @@ _AT_ONCE = 2000  # messages that are made before they are sent
 _FIRST = 500  # messages after which it is looked at how they are stored
 _SUBJECTS = 100_000  # whose fates, or counts, are remembered
 _KEPT_OUT = ("subject", "headers", "size", "schedule", "captured")
-
-
-def _count_in(coverage: Coverage, sequences: pa.Array) -> int:
-    """How many of the sequences are in a coverage."""
-    if not coverage:
-        return 0
-    firsts, lasts = np.array(coverage.ranges, np.int64).T
-    numbers = sequences.to_numpy()
-    at = np.searchsorted(firsts, numbers, "right") - 1
-    return int(((at >= 0) & (numbers <= lasts[at])).sum())
 
 
 class _Member:

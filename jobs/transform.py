@@ -65,6 +65,7 @@ class TransformResult(gate.GatedResult):
             not made by our ingest.
         input_snapshot: the snapshot of `messages` that was read.
         run_id: the id of the run, which is also kept with the snapshot.
+        erased: how many messages of these days were erased before.
         quarantined: how many messages went to `quarantined_messages` instead, by the reason.
     """
 
@@ -77,6 +78,7 @@ class TransformResult(gate.GatedResult):
     archive_digest: str | None
     input_snapshot: int | None
     run_id: str
+    erased: int = 0
     quarantined: dict[str, int] = Field(default_factory=dict)
 
     def fails(self, level: str) -> bool:
@@ -195,6 +197,7 @@ def transform(
         input_snapshot=tables.snapshot_id(source),
         run_id=settings.run_id or str(uuid.uuid4()),
         engine=engine_of(session),
+        erased=archived.erased_on(settings.days),
         quarantined=dict(sum((one.reasons for one in done), Counter[str]())),
     )
     if result.days:

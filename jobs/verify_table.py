@@ -55,12 +55,17 @@ class VerifyTableResult(BaseModel):
     Attributes:
         stream: the stream.
         tables: what was looked at; rows of several mapping versions are judged apart.
+        erased: how many messages of these days were erased; nobody can look at them any more.
+        is_erasing: whether an erasure was stopped, or works now: tables need not agree until
+            `erase` ends.
         not_transformed: days that `messages` has and `transformed_messages` has not: nobody
             looked at what becomes of them.
     """
 
     stream: str
     tables: tuple[Verified, ...]
+    erased: int
+    is_erasing: bool
     not_transformed: tuple[date, ...]
 
     def fails(self, level: str) -> bool:
@@ -124,7 +129,13 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         check = _transformed_check(spark, settings, archived, its_days, version)
         verified.append(look(its_days, version, check))
     missing = tuple(day for day in days if day not in transformed)
-    return VerifyTableResult(stream=stream, tables=tuple(verified), not_transformed=missing)
+    return VerifyTableResult(
+        stream=stream,
+        tables=tuple(verified),
+        erased=archived.erased_on(wanted),
+        is_erasing=bool(archived.unfinished),
+        not_transformed=missing,
+    )
 
 
 def messages_check(archived: Archived, days: Sequence[date]) -> Check:

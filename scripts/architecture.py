@@ -70,6 +70,7 @@ FLOORS: list[dict[str, str]] = [
         "jobs.verify_table": "checks published rows",
         "jobs.compare": "compares branches",
         "jobs.promote": "ends a branch",
+        "jobs.erase": "erases messages",
         "jobs.replay": "sends messages to a stream",
         "jobs.maintain": "removes old files",
     },

@@ -55,6 +55,7 @@ OWN_TEST = {"move-a-stream.md": "tests/test_move_a_stream.py"}
 BY_HAND = "by hand, as the last section of docs/operations.md says"
 ELSEWHERE = {
     r"nats-transform ingest --context prod --stream '": "tests/jobs/test_ingest_account.py",
+    r"nats-transform erase --stream ORDERS --subject": "tests/jobs/test_erase.py",
     r"nats-server --jetstream": "tests/test_docs.py",
     r"nats-transform dry-run --context prod": "tests/jobs/dry_run/test_live.py",
     r"nats-transform replay --stream KV_FROM": "tests/jobs/test_replay.py",

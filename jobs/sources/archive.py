@@ -26,7 +26,7 @@ from jobs.progress import advance, step
 from jobs.settings.days import utc
 from jobs.sources.backup import Backup
 from jobs.sources.source import ReadTask, Span
-from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.coverage import NONE, Coverage
 from jobs.warehouse.rows import DAY_NS, constant, header_values, rows_of
 from jobs.warehouse.tables import times_of
 from nats_transform.backup.archive import Batch, Head, Point, read_head, read_messages
@@ -217,7 +217,7 @@ class ArchiveSource:
                     "that was deleted and created again; ingest it under another name"
                 )
 
-    def plan(self, have: Coverage) -> list[Span]:
+    def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
         """Spans that end at midnight (UTC), where the times of the messages let them."""
         if not self._runs and not have:
             raise ArchiveError(f"backup {self.backup.folder} has no messages: nothing to ingest")

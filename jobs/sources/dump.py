@@ -20,7 +20,7 @@ from jobs.progress import advance, step
 from jobs.sources.dumps import Block, ReadBlock
 from jobs.sources.files import DumpFiles
 from jobs.sources.source import Span
-from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.coverage import NONE, Coverage
 from jobs.warehouse.rows import Total
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import data_files
@@ -39,7 +39,8 @@ class Seen:
         rows: the number of new messages.
         runs: the ascending runs of their sequences.
         faults: the faults of new messages, each with the number of messages and one sequence.
-        shared: the sum over the other messages, whose sequences the table already has.
+        shared: the sum over the other messages, whose sequences the table already has; without
+            those that were erased.
     """
 
     rows: int
@@ -52,35 +53,24 @@ def _new_rows(read: ReadBlock, have: Coverage, block: Block) -> Iterator[pa.Reco
     """The messages of a block that the table does not have."""
     for rows in read(block):
         end_if_told()
-        yield rows.filter(pa.array(~within(rows.column("seq"), have)))
+        yield rows.filter(pa.array(~have.has(rows.column("seq"))))
 
 
-def _look(read: ReadBlock, have: Coverage, block: Block) -> Seen:
+def _look(read: ReadBlock, have: Coverage, erased: Coverage, block: Block) -> Seen:
     sequences, shared, faults = Runs(), Total(), dict[str, tuple[int, int | None]]()
     count = 0
     for rows in read(block):
         end_if_told()
-        is_shared = within(rows.column("seq"), have)
-        if is_shared.any():
-            shared += Total.of(rows.filter(pa.array(is_shared)), _COMPARED)
-            rows = rows.filter(pa.array(~is_shared))
+        is_old = have.has(rows.column("seq"))
+        if is_old.any():
+            old, rows = rows.filter(pa.array(is_old)), rows.filter(pa.array(~is_old))
+            shared += _total_within(have - erased, [old])
         count += len(rows)
         sequences.add(rows.column("seq"))
         for what, fault in _faults(rows):
             faults[what] = _both(faults.get(what, (0, None)), fault)
         advance(len(rows))
     return Seen(count, sequences.runs, faults, shared)
-
-
-def within(seq: pa.Array, sequences: Coverage) -> np.ndarray:
-    """Whether each sequence is among these; one that is null is not."""
-    numbers = seq.fill_null(-1).to_numpy()
-    if not sequences:
-        return np.zeros(len(numbers), bool)
-    starts, ends = np.array(sequences.ranges).T
-    place = np.searchsorted(starts, numbers, "right") - 1
-    is_within: np.ndarray = (place >= 0) & (numbers <= ends[place])
-    return is_within
 
 
 def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]]:
@@ -133,7 +123,7 @@ def _total_within(sequences: Coverage, batches: Iterable[pa.RecordBatch]) -> Tot
     total = Total()
     for rows in batches:
         end_if_told()
-        rows = rows.filter(pa.array(within(rows.column("seq"), sequences)))
+        rows = rows.filter(pa.array(sequences.has(rows.column("seq"))))
         total += Total.of(rows, _COMPARED)
     return total
 
@@ -161,11 +151,11 @@ class DumpSource:
     def __post_init__(self) -> None:
         self._shared = Total()
 
-    def plan(self, have: Coverage) -> list[Span]:
+    def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
         """One span with all that is new."""
         path = self.files.path
         with step(f"looking through {path}"):
-            seen = run(partial(_look, self.read, have), self.blocks, self.session)
+            seen = run(partial(_look, self.read, have, erased), self.blocks, self.session)
         self._shared = sum((block.shared for block in seen), Total())
         rows = sum(block.rows for block in seen)
         faults = dict[str, tuple[int, int | None]]()
@@ -203,7 +193,7 @@ class DumpSource:
             return
         scan = Scan.of(table, MESSAGES, data_files(table, self.stream), _COMPARED)
         what = f"comparing with {self.stream}"
-        between = partial(_total_within, Coverage.of([(first, last)]))
+        between = partial(_total_within, have & Coverage.of([(first, last)]))
         archived = scan.fold(self.session, between, what)
         if self._shared != sum(archived, Total()):
             raise ArchiveError(

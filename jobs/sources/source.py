@@ -30,7 +30,7 @@ from jobs.jetstream.stream import (
     wanted_range,
 )
 from jobs.settings.connection import NatsSettings
-from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.coverage import NONE, Coverage
 from jobs.warehouse.rows import DAY_NS
 from jobs.warehouse.tables import times_of
 
@@ -60,10 +60,15 @@ class Source(Protocol):
     kind: str
 
     def check(self, table: Table, have: Coverage) -> None:
-        """Raises ArchiveError if the table has other messages under the same sequences."""
+        """Raises ArchiveError if the table has other messages under these sequences."""
 
-    def plan(self, have: Coverage) -> list[Span]:
-        """The spans to add to what the table has, ascending, of whole days where possible."""
+    def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
+        """The spans to add to what the table has, ascending, of whole days where possible.
+
+        Args:
+            have: the sequences that are archived.
+            erased: those of them whose messages the table no longer has.
+        """
 
     def tasks(self, span: Span, have: Coverage) -> tuple[ReadTask, Sequence[Any]]:
         """The tasks for the messages of a span that the table lacks, and the function of a task."""
@@ -110,7 +115,7 @@ class StreamSource:
                     known.append(message)
             return known
 
-    def plan(self, have: Coverage) -> list[Span]:
+    def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
         """Spans that end at midnight (UTC), where the stream's times let them."""
         return asyncio.run(self._plan(have))
 

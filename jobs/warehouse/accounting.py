@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime
+from itertools import chain
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from pyiceberg.table import Table
@@ -14,16 +17,53 @@ from jobs.warehouse.rows import Total
 from jobs.warehouse.tables import PROPERTY
 from nats_transform.digest import Digest
 from nats_transform.errors import did_you_mean
+from nats_transform.words import plural
+
+
+class Tombstone(BaseModel):
+    """What stays of messages that were erased. It is written first, and names only sequences.
+
+    Attributes:
+        name: a random name.
+        sequences: no message with one of these sequences is ever archived again.
+        messages, bytes, digest: the sums over the rows that left the table `messages`.
+        days: how many left each day.
+        by, reason: who erased them, and why.
+        at: when the erasure began.
+        is_finished: whether no file of the warehouse has them any more.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    sequences: str
+    messages: int = 0
+    days: dict[date, int] = {}
+    bytes: int = 0
+    digest: str = str(Digest())
+    by: str
+    reason: str
+    at: datetime
+    is_finished: bool = False
+
+    @property
+    def coverage(self) -> Coverage:
+        """The sequences."""
+        return Coverage.parse(self.sequences)
 
 
 class Archived(BaseModel):
     """The messages of a stream that the table has, kept as a property of the table.
 
     Attributes:
-        covered: the archived sequences, including those whose messages no longer existed.
-        messages, first_seq, last_seq, bytes, digest: the sums over all rows, as in `Total`.
+        covered: the archived sequences, including those whose messages no longer existed or were
+            erased.
+        messages, bytes, digest: the sums over all rows, as in `Total`.
+        first_seq, last_seq: the first and the last sequence that a row has, or had until it was
+            erased.
         days: the number of messages and the digest of each day.
         subject: the filter that the stream is archived with.
+        erased: what stays of messages that were erased.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -36,6 +76,7 @@ class Archived(BaseModel):
     digest: str = str(Digest())
     days: dict[date, tuple[int, str]] = {}
     subject: str | None = None
+    erased: tuple[Tombstone, ...] = ()
 
     @classmethod
     def of(cls, table: Table, stream: str) -> Archived:
@@ -54,6 +95,8 @@ class Archived(BaseModel):
     def none(cls, table: Table, stream: str) -> ArchiveError:
         """The error that a table has no messages of a stream."""
         cure = cls.nearest(table, stream) or "; ingest the stream, or check its name"
+        if erased := cls.of(table, stream).erased_on():
+            cure = f": {plural(erased, 'message')} of it were erased"
         return ArchiveError(f"{'.'.join(table.name())} has no messages of stream {stream!r}{cure}")
 
     @staticmethod
@@ -67,11 +110,28 @@ class Archived(BaseModel):
         return Coverage.parse(self.covered)
 
     @property
+    def erased_coverage(self) -> Coverage:
+        """The sequences that were erased."""
+        return Coverage.of(chain.from_iterable(stone.coverage.ranges for stone in self.erased))
+
+    @property
+    def unfinished(self) -> list[Tombstone]:
+        """Those of erasures that have been stopped, or are at work."""
+        return [stone for stone in self.erased if not stone.is_finished]
+
+    @property
     def gaps(self) -> int:
-        """How many sequences between the first and the last the table does not have."""
+        """How many sequences between the first and the last it lacks, though nobody erased them."""
         if self.first_seq is None or self.last_seq is None:
             return 0
-        return self.last_seq - self.first_seq + 1 - self.messages
+        between = Coverage.of([(self.first_seq, self.last_seq)])
+        return (between - self.erased_coverage).count - self.messages
+
+    def erased_on(self, days: Sequence[date] | None = None) -> int:
+        """How many messages of some days were erased; None is all of them."""
+        if days is None:
+            return sum(sum(stone.days.values()) for stone in self.erased)
+        return sum(stone.days.get(day, 0) for stone in self.erased for day in days)
 
     def digest_of(self, days: Sequence[date] | None = None) -> Digest:
         """The digest of the messages of some days; None is all of them."""
@@ -87,13 +147,57 @@ class Archived(BaseModel):
         )
         total = sum(accounts.values(), start=had)
         days = {day: self.digest_of([day]) + account.digest for day, account in accounts.items()}
-        return Archived(
-            covered=str(self.coverage | Coverage.of([(first, last)])),
-            messages=total.digest.rows,
-            first_seq=total.first,
-            last_seq=total.last,
-            bytes=total.bytes,
-            digest=str(total.digest),
-            days=self.days | {day: (bag.rows, str(bag)) for day, bag in days.items()},
-            subject=subject,
+        return self.model_copy(
+            update={
+                "covered": str(self.coverage | Coverage.of([(first, last)])),
+                "messages": total.digest.rows,
+                "first_seq": total.first,
+                "last_seq": total.last,
+                "bytes": total.bytes,
+                "digest": str(total.digest),
+                "days": self.days | {day: (bag.rows, str(bag)) for day, bag in days.items()},
+                "subject": subject,
+            }
         )
+
+    @property
+    def buried(self) -> Archived:
+        """The accounts of a stream that was removed: what was erased stays erased."""
+        return Archived(covered=str(self.erased_coverage), erased=self.erased)
+
+    def bury(self, stone: Tombstone) -> Archived:
+        """The accounts with messages that are to be erased, whose sequences never come back."""
+        covered = str(self.coverage | stone.coverage)
+        return self.model_copy(update={"covered": covered, "erased": (*self.erased, stone)})
+
+    def without(self, stone: Tombstone, left: Mapping[date, Total]) -> Archived:
+        """The accounts once rows have left the table for a tombstone."""
+        total = sum(left.values(), Total())
+        digest = Digest.parse(stone.messages, stone.digest) + total.digest
+        new = {
+            "messages": digest.rows,
+            "digest": str(digest),
+            "bytes": stone.bytes + total.bytes,
+            "days": Counter(stone.days) + Counter({d: left[d].digest.rows for d in left}),
+        }
+        known = {day: left[day] for day in left if day in self.days}  # of tables that we ingested
+        days = {day: self.digest_of([day]) - known[day].digest for day in known}
+        gone = sum(known.values(), Total())
+        stay = Digest.parse(self.messages, self.digest) - gone.digest
+        return self._changed([stone.name], new).model_copy(
+            update={
+                "messages": stay.rows,
+                "digest": str(stay),
+                "bytes": self.bytes - gone.bytes,
+                "days": {day: self.days[day] for day in self.days.keys() - days}
+                | {day: (bag.rows, str(bag)) for day, bag in days.items() if bag.rows},
+            }
+        )
+
+    def finished(self, names: Collection[str]) -> Archived:
+        """The accounts when no file has the messages of some tombstones any more."""
+        return self._changed(names, {"is_finished": True})
+
+    def _changed(self, names: Collection[str], new: Mapping[str, Any]) -> Archived:
+        erased = [s.model_copy(update=new) if s.name in names else s for s in self.erased]
+        return self.model_copy(update={"erased": tuple(erased)})

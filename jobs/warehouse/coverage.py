@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 Range = tuple[int, int]
 
 
@@ -48,19 +52,40 @@ class Coverage:
 
     def __sub__(self, other: Coverage) -> Coverage:
         left: list[Range] = []
+        taken = other.ranges
+        n = 0
         for first, last in self.ranges:
-            for taken_first, taken_last in other.ranges:
-                if taken_last < first or taken_first > last:
-                    continue
-                if taken_first > first:
-                    left.append((first, taken_first - 1))
-                first = taken_last + 1
-            if first <= last:
-                left.append((first, last))
+            while n < len(taken) and taken[n][1] < first:
+                n += 1
+            while n < len(taken) and taken[n][0] <= last:
+                left.append((first, taken[n][0] - 1))
+                first = taken[n][1] + 1
+                if first > last:
+                    break  # the next range may need the same one
+                n += 1
+            left.append((first, last))
         return Coverage.of(left)
 
     def __contains__(self, sequence: int) -> bool:
         return any(first <= sequence <= last for first, last in self.ranges)
 
+    def has(self, sequences: pa.Array) -> npt.NDArray[np.bool_]:
+        """Whether each sequence is among these; one that is null is not."""
+        numbers = sequences.fill_null(-1).to_numpy()
+        if not self:
+            return np.zeros(len(numbers), bool)
+        starts, ends = np.array(self.ranges).T
+        place = np.searchsorted(starts, numbers, "right") - 1
+        is_among: npt.NDArray[np.bool_] = (place >= 0) & (numbers <= ends[place])
+        return is_among
+
+    @property
+    def count(self) -> int:
+        """How many sequences there are."""
+        return sum(last - first + 1 for first, last in self.ranges)
+
     def __bool__(self) -> bool:
         return bool(self.ranges)
+
+
+NONE = Coverage()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import date
 
 import pyarrow.fs as pafs
-from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -28,8 +28,10 @@ from jobs.warehouse.tables import (
     branch_of,
     data_files,
     digest_properties,
+    unless_overtaken,
     warehouse_errors,
 )
+from jobs.warehouse.unused import needed
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ def new_files(table: Table) -> Iterator[str]:
         raise
 
 
-def new_folder(table: Table) -> str:
+def new_folder(table: Table, prefix: str = "") -> str:
     """A folder for files that are to become part of a table."""
-    return place(f"{table.location()}/data/{uuid.uuid4()}", table)
+    return place(f"{table.location()}/data/{prefix}{uuid.uuid4()}", table)
 
 
 def drop(staged: Staged | str, table: Table) -> None:
@@ -83,6 +85,7 @@ def publish(
     replace: bool,
     properties: Mapping[str, str],
     table_properties: Mapping[str, str] | None = None,
+    is_outdated: Callable[[], bool] | None = None,
 ) -> int:
     """The id of the snapshot in which the staged files are part of the table: one commit.
 
@@ -94,9 +97,12 @@ def publish(
         replace: whether they take the place of the files of these days, or join them.
         properties: the properties of the snapshot, without the prefix.
         table_properties: properties of the table to set in the same commit, without the prefix.
+        is_outdated: whether the rows must not be published any more; asked again if another job
+            changed the table meanwhile.
 
     Raises:
-        ConcurrentWrite: someone changed files of this stream and these days since.
+        ConcurrentWrite: someone changed files of this stream and these days since, or one of these
+            properties of the table; or removed what the rows were made of.
         WarehouseError: the catalog cannot be reached or written.
     """
     return commit(
@@ -107,6 +113,7 @@ def publish(
         replace=replace,
         properties=properties,
         table_properties=table_properties,
+        is_outdated=is_outdated,
     )
 
 
@@ -119,11 +126,12 @@ def commit(
     replace: bool = True,
     properties: Mapping[str, str],
     table_properties: Mapping[str, str] | None = None,
+    is_outdated: Callable[[], bool] | None = None,
 ) -> int:
     """As `publish`, for any files of a table.
 
     Args:
-        table, staged, replace, properties, table_properties: as `publish` takes them.
+        table, staged, replace, properties, table_properties, is_outdated: as `publish` takes them.
         files_in: gives the files that are replaced, or joined, in a state of the table.
         what: what they are of, for an error.
     """
@@ -135,9 +143,18 @@ def commit(
         with warehouse_errors(table.location()):
             for _ in attempts(table.name()[-1]):
                 current = copy.copy(table).refresh()
-                there = files_in(current)
+                if (there := _files(files_in, current)) is None:
+                    continue
                 is_base = current.metadata_location == table.metadata_location
-                if not is_base and _paths(there) != _paths(files_in(table)):
+                if not is_base and (
+                    _paths(there) != _paths(_files(files_in, table) or ())
+                    or any(
+                        current.properties.get(name) not in (value, table.properties.get(name))
+                        for name, value in kept.items()
+                    )
+                    or (is_outdated is not None and is_outdated())
+                    or ((reused := _reused(staged, table)) and not reused <= needed(current))
+                ):
                     raise ConcurrentWrite(
                         f"another job changed {'.'.join(table.name())} for {what} "
                         "meanwhile; nothing was published, run again"
@@ -151,14 +168,14 @@ def commit(
                     continue
                 update = transaction.update_snapshot(snapshot_properties, branch_of(table))
                 old_files = there if replace else []
-                with update.overwrite() if old_files else update.fast_append() as snapshot:
-                    for old in old_files:
-                        snapshot.delete_data_file(old)
-                    for new in staged.data_files:
-                        snapshot.append_data_file(new)
-                if kept:
-                    transaction.set_properties(kept)
-                with contextlib.suppress(CommitFailedException, ValidationException):
+                with unless_overtaken(current):
+                    with update.overwrite() if old_files else update.fast_append() as snapshot:
+                        for old in old_files:
+                            snapshot.delete_data_file(old)
+                        for new in staged.data_files:
+                            snapshot.append_data_file(new)
+                    if kept:
+                        transaction.set_properties(kept)
                     published = transaction.commit_transaction().current_snapshot()
                     table.refresh()
                     break
@@ -168,6 +185,22 @@ def commit(
         raise
     assert published is not None  # noqa: S101 - we made it
     return published.snapshot_id
+
+
+def _files(
+    files_in: Callable[[Table], Sequence[DataFile]], table: Table
+) -> Sequence[DataFile] | None:
+    """The files in a state of a table; None if an erasure has deleted that state."""
+    with unless_overtaken(table):
+        return files_in(table)
+    return None
+
+
+def _reused(staged: Staged, table: Table) -> set[str]:
+    """The paths of files that are not new: an erasure may have deleted them."""
+    paths = (file.file_path for file in staged.data_files)
+    folder = staged.folder.rstrip("/") + "/"
+    return {filesystem_of(p, table)[1] for p in paths if not p.startswith(folder)}
 
 
 def _paths(files: Iterable[DataFile]) -> frozenset[str]:

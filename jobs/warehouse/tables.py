@@ -7,6 +7,7 @@ properties whose names start with `nats-transform.`.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import random
 import sqlite3
@@ -26,6 +27,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     RESTError,
     TableAlreadyExistsError,
+    ValidationException,
 )
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, In
 from pyiceberg.io import PY_IO_IMPL
@@ -243,6 +245,21 @@ def attempts(table: str) -> Iterator[None]:
         f"other jobs kept changing {NAMESPACE}.{table}, so this one gave up after {_ATTEMPTS} "
         "attempts; run again"
     )
+
+
+@contextlib.contextmanager
+def unless_overtaken(table: Table) -> Iterator[None]:
+    """Ends quietly if what is tried on a table, as it was loaded, fails because it has changed.
+
+    An erasure deletes the files of earlier states at once.
+    """
+    try:
+        yield
+    except (CommitFailedException, ValidationException):
+        pass
+    except (WarehouseError, ValueError):
+        if copy.copy(table).refresh().metadata_location == table.metadata_location:
+            raise
 
 
 def _with_all_columns(table: Table, spec: TableSpec) -> Table:

@@ -76,6 +76,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             "messages in table": result.messages,
             "gaps": result.gaps,
             "bytes": result.bytes,
+            **({"erased": archived.erased_on()} if archived.erased else {}),
             "data docs": link(archive, kept.page),
             **throughput(added, time.monotonic() - started),
             "engine": result.engine,

@@ -12,6 +12,7 @@ DAGSTER = "tests/faults/test_dagster.py"
 TASKS = "tests/faults/test_tasks.py"
 CHAIN = "tests/jobs/jetstream/test_chain.py"
 CLUSTER = "tests/jobs/test_cluster.py"
+ERASE = "tests/jobs/test_erase.py"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,20 @@ FAULTS = (
         "kill -9 between the commits of the quarantine and of the table",
         "`verify-table` sees messages in both tables; the next run leaves each in one",
         ("tests/jobs/test_quarantine.py::test_a_run_that_is_killed_between_the_two_commits",),
+    ),
+    Fault(
+        "kill -9 of an erasure at random moments",
+        "the next run finishes it: no byte stays, a tombstone says what left, checks hold",
+        (f"{ERASE}::test_killed_at_three_moments", f"{ERASE}::test_killed_at_thirty_moments"),
+    ),
+    Fault(
+        "an erasure beside ingests, transforms, a census, maintenance and another erasure",
+        "a job may have to run again; no byte stays, and nothing comes back",
+        (
+            f"{ERASE}::test_a_job_that_is_about_to_publish",
+            f"{ERASE}::test_two_at_once",
+            f"{ERASE}::test_beside_jobs_that_work",
+        ),
     ),
     Fault(
         "kill -9 of executors of a standalone cluster, and of their Python processes",

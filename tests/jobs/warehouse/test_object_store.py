@@ -10,6 +10,7 @@ write files by themselves, so they need none.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,11 +26,13 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
 from jobs import gate
+from jobs.erase import erase
 from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError
 from jobs.files.storage import Storage
 from jobs.ingest import ingest
 from jobs.maintain import maintain
 from jobs.session import SessionOnDemand, Spark
+from jobs.settings.erase import EraseSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.spark import SparkSettings
@@ -153,6 +156,38 @@ def test_commits_and_maintenance(store: Store) -> None:
     assert removed.snapshots == 2
     assert not names(first, left) & store.names()
     assert sequences(store) == list(range(1, 6))
+
+
+def test_erasure(store: Store, tmp_path: Path) -> None:
+    line = '{"seq": %d, "ts": "2026-03-0%d", "subject": "u.%s", "data": "of %s"}\n'
+    names = {1: "a", 2: "secret", 3: "b", 4: "secret"}
+    dump = tmp_path / "dump.jsonl"
+    dump.write_text("".join(line % (n, 1 + n // 4, who, who) for n, who in names.items()))
+    here = SessionOnDemand(SparkSettings())
+    settings = IngestSettings(stream="S", jsonl=str(dump), warehouse=store.warehouse)
+    ingest(here, settings)
+    mappings = AccountMappings([Mapping("u.*", [Destination("v.$1")])])
+    for branch in (None, "next"):
+        there = store.warehouse.model_copy(update={"branch": branch})
+        given = TransformSettings(stream="S", mapping=Path("-"), warehouse=there)
+        assert transform(here, given, mappings).refused is None
+    which = EraseSettings(
+        stream="S", subject="u.secret", reason="r", yes=True, warehouse=store.warehouse
+    )
+    result = erase(here, which)
+    assert (result.messages, result.refused) == (2, None)
+    assert {name: its.rewritten for name, its in result.tables.items()} == {
+        "messages": 2,
+        "transformed_messages": 4,
+    }
+    assert (ingest(here, settings).added, sequences(store)) == (0, [1, 3])
+    for path in store.names():
+        data = store.files.open_input_file(path).read()
+        assert b"secret" not in data
+        if path.endswith(".parquet"):
+            assert "secret" not in str(pq.read_table(pa.BufferReader(data)).to_pylist())
+    rows = [path for path in store.names() if re.search(r"messages/data/.*\.parquet$", path)]
+    assert len(rows) == 3  # of messages, of the main branch and of the other one
 
 
 PARTS = ("dumps/0.jsonl", "dumps/more/1.jsonl")

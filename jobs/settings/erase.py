@@ -1,0 +1,109 @@
+"""The settings of an erasure."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Any, Self
+
+from pydantic import model_validator
+
+from jobs.settings.base import Name, Settings, setting
+from jobs.settings.days import Stream
+from jobs.settings.warehouse import Warehouse
+from nats_transform.errors import printable
+from nats_transform.mappings.subject import encode, is_valid_filter
+
+_BY_HAND: dict[str, Any] = {
+    "in_project": False,
+    "cure": "because its author would choose what you erase: give it as an option",
+}
+_LAST = 2**63 - 1  # what the column `seq` can hold
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a container whose user has no name
+        return "unknown"
+
+
+class EraseSettings(Settings):
+    """Which messages to erase."""
+
+    alternatives = (("subject", "seq", "header"),)
+
+    stream: Stream = setting(..., "The stream whose messages are erased.", min_length=1)
+    subject: str | None = setting(
+        None,
+        "Erase the messages whose subject matches this filter.",
+        metavar="FILTER",
+        **_BY_HAND,
+    )
+    seq: str | None = setting(
+        None,
+        "Erase these sequences. An ingest never archives them, even if the archive lacks them now.",
+        metavar="A[..B]",
+        pattern=r"^[0-9]{1,19}(\.\.[0-9]{1,19})?$",
+        **_BY_HAND,
+    )
+    header: str | None = setting(
+        None,
+        "Erase the messages that have this header with exactly this value.",
+        metavar="NAME=VALUE",
+        **_BY_HAND,
+    )
+    reason: str = setting(
+        "",
+        "Why, kept in the tombstone. Don't name the person.",
+        metavar="TEXT",
+        max_length=500,
+        otherwise="none; --yes needs it",
+    )
+    by: Name = setting(
+        "",
+        "Who erases, kept in the tombstone.",
+        default_factory=_user,
+        max_length=100,
+        otherwise="the name of the user",
+    )
+    yes: bool = setting(False, "Erase. Without it, only show what would be erased.", **_BY_HAND)
+    no_other_jobs: bool = setting(
+        False,
+        "No other job uses the warehouse: also delete the unfinished files of jobs that were "
+        "stopped less than a day ago.",
+        **_BY_HAND,
+    )
+    warehouse: Warehouse = Warehouse()
+
+    @model_validator(mode="after")
+    def _can_be_meant(self) -> Self:
+        if self.subject is not None and not is_valid_filter(self.subject):
+            raise ValueError(f"{printable(self.subject)} is not a valid subject filter")
+        if self.header is not None and self.header.find("=") < 1:
+            raise ValueError(f"{printable(self.header)} is not a header such as User=alice")
+        if self.range is not None and not 1 <= self.range[0] <= self.range[1] <= _LAST:
+            raise ValueError(f"{self.seq} is not a range of sequences such as 100..200")
+        if self.yes and self.has_filter and not self.reason:
+            raise ValueError("say why (--reason): the tombstone keeps it")
+        return self
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether it says which messages; else an erasure that was stopped is finished."""
+        return not (self.subject is self.seq is self.header is None)
+
+    @property
+    def range(self) -> tuple[int, int] | None:
+        """The first and the last sequence of `seq`; None if it is not given."""
+        if self.seq is None:
+            return None
+        first, _, last = self.seq.partition("..")
+        return int(first), int(last or first)
+
+    @property
+    def pair(self) -> tuple[bytes, bytes] | None:
+        """The name and the value of `header`."""
+        if self.header is None:
+            return None
+        name, _, value = self.header.partition("=")
+        return encode(name), encode(value)

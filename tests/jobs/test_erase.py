@@ -1,0 +1,682 @@
+"""Erasure: messages leave every table and file, and nothing brings them back."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.typedef import Record
+
+from jobs.census import CENSUS, census
+from jobs.dry_run.run import dry_run
+from jobs.dry_run.simulate import SIMULATED
+from jobs.erase import EraseResult, erase
+from jobs.errors import ArchiveError, ConcurrentWrite, NoTable, WarehouseError
+from jobs.ingest import IngestResult, ingest
+from jobs.maintain import maintain, remove_stream
+from jobs.promote import promote
+from jobs.session import SessionOnDemand
+from jobs.settings.branches import PromoteSettings
+from jobs.settings.census import CensusSettings
+from jobs.settings.connection import NatsSettings
+from jobs.settings.dry_run import DryRunSettings
+from jobs.settings.erase import EraseSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.maintain import MaintenanceSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings, VerifyTableSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import TransformResult, transform
+from jobs.verify_table import VerifyTableResult, verify_table
+from jobs.warehouse import staging
+from jobs.warehouse.accounting import Archived
+from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
+from jobs.warehouse.tables import open_table
+from nats_transform import AccountMappings, Destination, Mapping
+from tests.support.archive import archive, message, rows_of
+from tests.support.command import nats_transform
+from tests.support.stream_backups import back_up
+from tests.support.streams import Stream
+
+HERE = SessionOnDemand(SparkSettings())
+DAY = date(2026, 3, 1)
+SECRET = "q7Zsecret9"  # noqa: S105 - planted, and looked for
+OTHERS = 40
+OLD, NEW = (
+    AccountMappings([Mapping("u.*.*", [Destination(f"{name}.$1.$2")])]) for name in ("old", "new")
+)
+
+
+def is_secret(seq: int) -> bool:
+    return seq % 10 == 3
+
+
+def dumped(path: Path, count: int = OTHERS) -> Path:
+    """A dump of four days; each tenth message tells the secret everywhere it can."""
+    rows = []
+    for seq in range(1, count + 1):
+        who = SECRET if is_secret(seq) else f"p{seq}"
+        rows.append(
+            {
+                "seq": seq,
+                "ts": str(datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=seq * 2.4)),
+                "subject": f"u.{who}.in",
+                "cluster": who,
+                "headers": {"User": ["x", who], "X": "1"},
+                "data": f"payload of {who} " * 20,
+            }
+        )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def ingested(warehouse: Warehouse, dump: Path, stream: str = "S") -> IngestResult:
+    result = ingest(HERE, IngestSettings(stream=stream, jsonl=str(dump), warehouse=warehouse))
+    assert result.refused is None
+    return result
+
+
+def transformed(
+    warehouse: Warehouse,
+    mappings: AccountMappings = OLD,
+    branch: str | None = None,
+    day: date | None = None,
+) -> TransformResult:
+    there = warehouse.model_copy(update={"branch": branch})
+    settings = TransformSettings(stream="S", mapping=Path("-"), warehouse=there, first_day=day)
+    result = transform(HERE, settings, mappings)
+    assert result.refused is None
+    return result
+
+
+def erased(warehouse: Warehouse, **which: Any) -> EraseResult:
+    given = {"yes": True, "reason": "ticket 1", "by": "me"} | which
+    return erase(HERE, EraseSettings(stream="S", warehouse=warehouse, **given))
+
+
+def verified(warehouse: Warehouse, branch: str | None = None) -> VerifyTableResult:
+    there = warehouse.model_copy(update={"branch": branch})
+    return verify_table(HERE, VerifyTableSettings(stream="S", warehouse=there))
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    return dumped(tmp_path / "dump.jsonl")
+
+
+@pytest.fixture
+def whole(warehouse: Warehouse, dump: Path) -> Warehouse:
+    """An archive with a census, two versions in snapshots, and a branch."""
+    ingested(warehouse, dump)
+    census(HERE, CensusSettings(stream="S", warehouse=warehouse))
+    transformed(warehouse, NEW)
+    transformed(warehouse, OLD)
+    transformed(warehouse, NEW, "next", DAY)
+    return warehouse
+
+
+def texts(value: Any) -> Iterator[bytes]:
+    """Every text in a value."""
+    match value:
+        case dict():
+            for pair in value.items():
+                yield from texts(pair)
+        case list() | tuple():
+            for one in value:
+                yield from texts(one)
+        case _:
+            yield value if isinstance(value, bytes) else str(value).encode()
+
+
+def contents(path: Path) -> Iterator[bytes]:
+    """What is in a file, as it is and unpacked."""
+    yield path.read_bytes()
+    if path.suffix == ".parquet":
+        try:
+            file = pq.ParquetFile(path)
+        except pa.ArrowInvalid:
+            return  # unfinished
+        yield repr(file.metadata.to_dict()).encode()
+        for rows in file.iter_batches():
+            yield from texts(rows.to_pylist())
+            for column in rows.columns:  # words that no row has any more
+                if pa.types.is_dictionary(column.type):
+                    yield from texts(column.dictionary.to_pylist())
+    elif path.suffix == ".avro":
+        with AvroFile[Record](PyArrowFileIO().new_input(str(path))) as records:
+            yield from (repr(record).encode() for record in records)
+
+
+def told(warehouse: Warehouse, secret: str = SECRET) -> list[Path]:
+    """The files of a warehouse with the secret."""
+    files = [path for path in warehouse.folder.rglob("*") if path.is_file()]
+    assert files
+    return [path for path in files if any(secret.encode() in text for text in contents(path))]
+
+
+def sequences_of(warehouse: Warehouse, spec: Any = MESSAGES, branch: str | None = None) -> set[int]:
+    there = warehouse.model_copy(update={"branch": branch})
+    return {row.seq for row in rows_of(there, spec=spec)}
+
+
+STAY = {seq for seq in range(1, OTHERS + 1) if not is_secret(seq)}
+GONE = {seq for seq in range(1, OTHERS + 1) if is_secret(seq)}
+
+
+@pytest.mark.parametrize(
+    "which", [{"subject": f"*.{SECRET}.>"}, {"header": f"User={SECRET}"}], ids=["subject", "header"]
+)
+def test_no_byte_stays(whole: Warehouse, which: dict[str, str]) -> None:
+    assert len(told(whole)) > 10  # the search finds it
+    before = Archived.of(open_table(whole, MESSAGES), "S")
+    result = erased(whole, **which)
+    assert (result.messages, result.refused) == (len(GONE), None)
+    assert told(whole) == []
+    for spec, branch in ((MESSAGES, None), (TRANSFORMED, None), (TRANSFORMED, "next")):
+        assert sequences_of(whole, spec, branch) == STAY
+    after = Archived.of(open_table(whole, MESSAGES), "S")
+    (stone,) = after.erased
+    assert stone.sequences == " ".join(f"{seq}-{seq}" for seq in sorted(GONE))
+    assert (stone.by, stone.reason, stone.is_finished) == ("me", "ticket 1", True)
+    assert stone.digest == str(before.digest_of() - after.digest_of())
+    assert before.bytes - after.bytes == stone.bytes > 0
+    assert (after.messages, after.gaps, after.erased_on()) == (len(STAY), 0, len(GONE))
+    assert (after.first_seq, after.last_seq) == (1, OTHERS)
+
+
+def test_checks_hold_afterwards(whole: Warehouse) -> None:
+    erased(whole, subject=f"u.{SECRET}.*")
+    for branch in (None, "next"):
+        result = verified(whole, branch)
+        assert result.holds
+        assert not result.not_transformed
+        assert all(verified.report.success for verified in result.tables)
+        assert result.erased == len(GONE)
+    assert transformed(whole).erased == len(GONE)
+    assert census(HERE, CensusSettings(stream="S", warehouse=whole)).messages == len(STAY)
+    assert told(whole) == []
+
+
+def test_a_dump_does_not_bring_them_back(whole: Warehouse, dump: Path) -> None:
+    erased(whole, header=f"User={SECRET}")
+    again = ingested(whole, dump)
+    assert (again.added, again.messages, again.erased, again.gaps) == (0, len(STAY), len(GONE), 0)
+    assert ingested(whole, dumped(dump, OTHERS + 10)).added == 10
+    assert sequences_of(whole) == STAY | {*range(OTHERS + 1, OTHERS + 11)}
+
+
+@pytest.mark.server
+def test_neither_the_stream_nor_its_backup_brings_them_back(
+    warehouse: Warehouse, stream: Stream, tmp_path: Path
+) -> None:
+    block = b"NATS/1.0\r\nUser: %b\r\n\r\n"
+    stream.publish(
+        (
+            b"u.%b.in" % (who := SECRET.encode() if is_secret(seq) else b"p%d" % seq),
+            block % who,
+            b"payload of " + who,
+        )
+        for seq in range(1, OTHERS + 1)
+    )
+    backup = back_up(stream, tmp_path / "backup")
+
+    def archive(**source: Any) -> IngestResult:
+        return ingest(
+            HERE,
+            IngestSettings(stream="S", from_stream=stream.name, warehouse=warehouse, **source),
+        )
+
+    live = {"server": NatsSettings(servers=stream.server.url)}
+    assert archive(**live).added == OTHERS
+    result = erased(warehouse, subject=f"{stream.name}.u.{SECRET}.>")
+    assert result.messages == len(GONE)
+    assert told(warehouse) == []
+    # The first and the last message that it knows are compared: none of them may be an erased one.
+    assert erased(warehouse, seq="1..2").messages == 2
+    assert erased(warehouse, seq=f"{OTHERS}").messages == 1
+    stays = STAY - {1, 2, OTHERS}
+    for source in (live, {"backup": backup}):
+        again = archive(**source)
+        assert (again.added, again.messages, again.gaps) == (0, len(stays), 0)
+    stream.count(5)
+    assert archive(**live).added == 5
+    assert sequences_of(warehouse) == stays | {*range(OTHERS + 1, OTHERS + 6)}
+    assert told(warehouse) == []
+    assert archive(**live).erased == len(GONE) + 3
+
+
+def test_sequences_that_are_not_archived_yet(whole: Warehouse, dump: Path) -> None:
+    shown = erased(whole, seq=f"38..{OTHERS + 5}", yes=False)
+    assert (shown.messages, shown.sequences) == (3, f"38-{OTHERS + 5}")
+    assert erased(whole, seq=f"38..{OTHERS + 5}").messages == 3
+    again = ingested(whole, dumped(dump, OTHERS + 10))
+    assert (again.added, again.gaps, again.erased) == (5, 0, 3)
+    assert sequences_of(whole) == {*range(1, 38)} | {*range(OTHERS + 6, OTHERS + 11)}
+    repeated = erased(whole, seq=f"38..{OTHERS + 5}")
+    assert (repeated.messages, repeated.tombstones) == (0, ())
+
+
+def test_all_messages(whole: Warehouse, dump: Path) -> None:
+    result = erased(whole, subject=">")
+    assert result.messages == OTHERS
+    assert told(whole) == told(whole, "payload of") == []
+    again = ingested(whole, dump)
+    assert (again.added, again.messages, again.erased) == (0, 0, OTHERS)
+    for job in (transformed, verified):
+        with pytest.raises(ArchiveError, match=f"stream 'S': {OTHERS} messages of it were erased"):
+            job(whole)
+
+
+def test_without_yes_nothing_changes(whole: Warehouse) -> None:
+    def state() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in whole.folder.rglob("*") if path.is_file()}
+
+    before = state()
+    result = erased(whole, subject=f"u.{SECRET}.in", yes=False, reason="")
+    assert result.messages == len(GONE)
+    assert result.refused is not None
+    assert state() == before
+    code, out, err = nats_transform(
+        "erase", "--stream", "S", "--header", f"User={SECRET}", "--warehouse", str(whole.folder)
+    )
+    assert (code, state()) == (1, before)
+    assert out.startswith("S: 4 messages would be erased\n2026-03-01: 1 message\n")
+    assert err == "nothing was erased: add --yes to erase; it can't be undone\n"
+    assert SECRET not in out + err
+
+
+@pytest.mark.parametrize(
+    ("which", "count"),
+    [
+        ({"header": "User=x"}, OTHERS),
+        ({"header": f"X={SECRET}"}, 0),
+        ({"header": f"user={SECRET}"}, 0),
+        ({"header": "User="}, 0),
+        ({"header": "User=x\r\nX: 1"}, 0),
+        ({"header": "User=\udcff"}, 0),
+        ({"header": f"User={SECRET}=x"}, 0),
+        ({"header": "'; DROP TABLE messages; --=%"}, 0),
+        ({"subject": "u.*"}, 0),
+        ({"subject": "u.*.in"}, OTHERS),
+        ({"subject": "u.p1*.in"}, 0),
+        ({"seq": "5"}, 1),
+        ({"seq": "1..9223372036854775807"}, OTHERS),
+        ({"seq": "41..50"}, 0),
+    ],
+    ids=repr,
+)
+def test_what_is_meant(warehouse: Warehouse, dump: Path, which: dict[str, str], count: int) -> None:
+    ingested(warehouse, dump)
+    assert erased(warehouse, yes=False, **which).messages == count
+
+
+@pytest.mark.parametrize(
+    ("which", "says"),
+    [
+        ({"subject": ""}, "not a valid subject filter"),
+        ({"subject": "a b"}, "not a valid subject filter"),
+        ({"subject": "\x1b[2J.>\n"}, "not a valid subject filter"),
+        ({"seq": "9..5"}, "9..5 is not a range of sequences such as 100..200"),
+        ({"seq": "0"}, "not a range"),
+        ({"seq": "9223372036854775808"}, "not a range"),
+        ({"seq": "a"}, "match pattern"),
+        ({"header": "User"}, "'User' is not a header such as User=alice"),
+        ({"header": "=x"}, "not a header"),
+        ({"header": "A=1", "seq": "1"}, "give --seq or --header, not both"),
+        ({"seq": "1", "yes": True}, "say why"),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_meant(which: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        EraseSettings(stream="S", **which)
+
+
+def test_headers_that_are_not_utf8(warehouse: Warehouse, tmp_path: Path) -> None:
+    line = '{"seq": %d, "ts": "2026-03-01", "subject": "a", "headers": {"User": "%s"}}\n'
+    dump = tmp_path / "dump.jsonl"
+    dump.write_text(line % (1, "\\udcff\\udcfe") + line % (2, "\\\\xFF\\\\xFE"))
+    ingested(warehouse, dump)
+    assert erased(warehouse, header="User=\udcff\udcfe").messages == 1
+    assert sequences_of(warehouse) == {2}
+    assert told(warehouse, r"b'\xff\xfe'") == []
+
+
+def test_a_stream_that_is_not_there(whole: Warehouse, tmp_path: Path) -> None:
+    nothing = Warehouse(dir=tmp_path / "none")
+    with pytest.raises(NoTable):
+        erase(HERE, EraseSettings(stream="S", seq="1", warehouse=nothing))
+    assert not nothing.folder.exists()
+    with pytest.raises(ArchiveError, match="has no messages of stream 'T'"):
+        erase(HERE, EraseSettings(stream="T", seq="1", warehouse=whole))
+    with pytest.raises(ArchiveError, match="no erasure of stream S was stopped"):
+        erased(whole)
+
+
+def test_other_streams_stay(whole: Warehouse, dump: Path) -> None:
+    before = ingested(whole, dump, "T")
+    erased(whole, subject=">")
+    after = Archived.of(open_table(whole, MESSAGES), "T")
+    assert (after.messages, after.digest) == (before.messages, before.digest)
+    result = verify_table(HERE, VerifyTableSettings(stream="T", warehouse=whole))
+    assert (result.holds, result.erased) == (True, 0)
+
+
+def test_a_removed_stream_does_not_come_back_with_them(whole: Warehouse, dump: Path) -> None:
+    erased(whole, subject=f"u.{SECRET}.in")
+    remove_stream(whole, "S")
+    again = ingested(whole, dump)
+    assert (again.added, again.gaps, again.erased) == (len(STAY), 0, len(GONE))
+    assert sequences_of(whole) == STAY
+
+
+def test_a_branch_keeps_its_own_days(whole: Warehouse) -> None:
+    """Days that it shares with the table are not its own afterwards."""
+    erased(whole, subject=f"u.{SECRET}.in")
+    assert set(open_table(whole, TRANSFORMED).metadata.refs) == {"main", "next", "next.base"}
+    assert len(open_table(whole, TRANSFORMED).metadata.snapshots) == 3
+    result = promote(PromoteSettings(branch="next", warehouse=whole))
+    assert result.refused is None
+    assert result.days == {"S": [DAY]}
+    assert told(whole) == []
+
+
+def test_a_stream_without_accounts(warehouse: Warehouse) -> None:
+    """Whose messages another program put into the table."""
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    archive(warehouse, [message(n, f"u.{SECRET if n == 2 else n}", noon) for n in range(1, 4)])
+    assert erased(warehouse, subject=f"u.{SECRET}").messages == 1
+    assert sequences_of(warehouse) == {1, 3}
+    assert told(warehouse) == []
+    transformed(warehouse)
+
+
+def test_bounds_of_columns(warehouse: Warehouse, dump: Path) -> None:
+    """Other programs may keep the lowest and highest subject of each file."""
+    ingested(warehouse, dumped(dump, 1))
+    for spec in (MESSAGES, TRANSFORMED):
+        table = open_table(warehouse, spec, create=True)
+        bounds = {"write.metadata.metrics.default": "full"} | {
+            name: "full" for name in table.properties if ".metrics." in name
+        }
+        table.transaction().set_properties(bounds).commit_transaction()
+    ingested(warehouse, dumped(dump))
+    transformed(warehouse)
+    transformed(warehouse, NEW)
+    assert any(path.suffix == ".avro" for path in told(warehouse))
+    erased(warehouse, header=f"User={SECRET}")
+    assert told(warehouse) == []
+
+
+def test_what_stopped_jobs_left(whole: Warehouse) -> None:
+    """Whole files are looked into. Those that nobody can read wait a day, or until nobody works."""
+    table = open_table(whole, TRANSFORMED)
+    (first, *_) = table.scan().plan_files()
+    path = Path(first.file.file_path.removeprefix("file://"))
+    left = [path.parents[1] / name / path.name for name in ("refused", "killed", "clean")]
+    for copy, data in zip(left, (path.read_bytes(), path.read_bytes()[:-9], b""), strict=True):
+        copy.parent.mkdir()
+        copy.write_bytes(data)
+    scratch = whole.folder / "nats" / CENSUS.name / "data" / "x" / "groups.arrow"
+    scratch.parent.mkdir()
+    scratch.write_bytes(SECRET.encode())
+    pq.write_table(pa.table({"stream": ["T"], "seq": [3]}), left[2])
+    result = erased(whole, subject=f"u.{SECRET}.in")
+    assert [copy.exists() for copy in left] == [False, True, True]
+    assert result.refused is not None
+    assert re.match("2 unfinished files of jobs .* again after 20", result.refused)
+    assert not result.tombstones[0].is_finished
+    checked = verified(whole)
+    assert (checked.holds, checked.is_erasing) == (True, True)
+    yesterday = time.time() - 86_401
+    os.utime(scratch, (yesterday, yesterday))
+    result = erased(whole)
+    assert [copy.exists() for copy in (*left, scratch)] == [False, True, True, False]
+    assert result.refused is not None
+    result = erased(whole, no_other_jobs=True)
+    assert [copy.exists() for copy in left] == [False, False, True]
+    assert (result.refused, result.messages, result.tombstones[0].is_finished) == (None, 4, True)
+    assert told(whole) == []
+
+
+def test_a_simulation(whole: Warehouse, tmp_path: Path) -> None:
+    (tmp_path / "m.conf").write_text('mappings { "u.*.in": "v.$1" }')
+    (tmp_path / "V.json").write_text('{"config": {"name": "V", "subjects": ["v.*"]}}')
+    simulate = DryRunSettings(
+        stream="S",
+        candidate=tmp_path / "m.conf",
+        streams=tmp_path / "V.json",
+        simulate=True,
+        warehouse=whole,
+    )
+    dry_run(HERE, simulate)
+    assert len(list(open_table(whole, SIMULATED).scan().plan_files())) > 0
+    erased(whole, subject=f"u.{SECRET}.in")
+    assert told(whole) == []
+    assert list(open_table(whole, SIMULATED).scan().plan_files()) == []
+
+
+def test_a_quarantine(whole: Warehouse) -> None:
+    settings = TransformSettings(stream="S", mapping=Path("-"), warehouse=whole)
+    odd = transform(HERE, settings, OLD, sift=_odd)
+    assert odd.quarantined == {"odd": OTHERS // 2}
+    erased(whole, subject=f"u.{SECRET}.in")
+    assert sequences_of(whole, QUARANTINED) == {seq for seq in STAY if seq % 2}
+    assert sequences_of(whole, TRANSFORMED) == {seq for seq in STAY if not seq % 2}
+    assert verified(whole).holds
+    assert told(whole) == []
+
+
+def _odd(rows: pa.RecordBatch) -> list[str | None]:
+    return ["odd" if seq % 2 else None for seq in rows.column("seq").to_pylist()]
+
+
+# ---- Processes that die, and others that work
+
+
+class Eraser:
+    """A process that is ready to erase, so that a kill hits the work and not the start."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        settings = EraseSettings(
+            stream="S", subject=f"u.{SECRET}.>", yes=True, reason="r", by="me", warehouse=warehouse
+        )
+        program = (
+            "import sys; from jobs.registry import JOBS; from jobs.settings.spark import *; "
+            "job = JOBS['erase']; job.function; "
+            "given = job.model.model_validate_json(sys.argv[1]); print('ready', flush=True); "
+            "input(); job.run(given, SparkSettings())"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, settings.model_dump_json()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def start(self) -> None:
+        """Lets it work."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def check_erased(warehouse: Warehouse, before: Archived) -> None:
+    """Nothing of the messages is there, and one finished tombstone says what left."""
+    assert told(warehouse) == []
+    after = Archived.of(open_table(warehouse, MESSAGES), "S")
+    (stone,) = after.erased
+    assert (stone.messages, stone.is_finished) == (len(GONE), True)
+    assert stone.digest == str(before.digest_of() - after.digest_of())
+    assert (after.covered, after.gaps) == (before.covered, 0)
+    for branch in (None, "next"):
+        assert sequences_of(warehouse, TRANSFORMED, branch) == STAY
+        assert verified(warehouse, branch).holds
+    assert set(open_table(warehouse, TRANSFORMED).metadata.refs) == {"main", "next", "next.base"}
+
+
+def survive_kills(whole: Warehouse, tmp_path: Path, kills: int) -> None:
+    """Each kill is at another moment; the same command finishes what it left."""
+    before = Archived.of(open_table(whole, MESSAGES), "S")
+    chance, moments = random.Random(kills), Counter[str]()
+    first = Eraser(_copy(whole, tmp_path / "first"))
+    first.start()
+    started = time.monotonic()
+    first.process.communicate()
+    took = time.monotonic() - started
+    assert first.process.returncode == 0
+    for number in range(kills):
+        copy = _copy(whole, tmp_path / f"copy {number}")
+        eraser = Eraser(copy)
+        eraser.start()
+        time.sleep(chance.uniform(0, took))
+        eraser.kill()
+        stones = Archived.of(open_table(copy, MESSAGES), "S").erased
+        moments["before" if not stones else "after" if stones[0].is_finished else "between"] += 1
+        result = erased(copy, subject=f"u.{SECRET}.>")
+        assert result.refused is None
+        check_erased(copy, before)
+        shutil.rmtree(copy.folder)
+    assert moments["between"] >= kills // 3, moments
+
+
+def _copy(warehouse: Warehouse, to: Path) -> Warehouse:
+    shutil.copytree(warehouse.folder, to)
+    return Warehouse(dir=to)
+
+
+@pytest.mark.slow
+def test_killed_at_three_moments(whole: Warehouse, tmp_path: Path) -> None:
+    survive_kills(whole, tmp_path, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_at_thirty_moments(whole: Warehouse, tmp_path: Path) -> None:
+    survive_kills(whole, tmp_path, 30)
+
+
+def _ingest_more(warehouse: Warehouse) -> None:
+    ingested(warehouse, dumped(warehouse.folder.parent / "more.jsonl", OTHERS + 10))
+
+
+JOBS_AT_WORK: dict[str, Callable[[Warehouse], Any]] = {
+    "ingest": _ingest_more,
+    "transform": lambda it: transformed(it),
+    "transform on a branch": lambda it: transformed(it, NEW, "next"),
+    "census": lambda it: census(HERE, CensusSettings(stream="S", warehouse=it)),
+    "promote": lambda it: promote(PromoteSettings(branch="next", warehouse=it)),
+}
+
+
+@pytest.mark.parametrize("job", JOBS_AT_WORK)
+def test_a_job_that_is_about_to_publish(
+    whole: Warehouse, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    """It has asked whether its messages are there still, and they were."""
+    module = "jobs.promote" if job == "promote" else "jobs.warehouse.staging"
+    commit, done = staging.commit, list[EraseResult]()
+
+    def late(*given: Any, **more: Any) -> int:
+        if not done:
+            monkeypatch.undo()
+            done.append(erased(whole, subject=f"u.{SECRET}.>", seq=None))
+        return commit(*given, **more)
+
+    monkeypatch.setattr(f"{module}.commit", late)
+    if job == "ingest":  # it tries again
+        JOBS_AT_WORK[job](whole)
+    else:
+        with pytest.raises(ConcurrentWrite):
+            JOBS_AT_WORK[job](whole)
+    assert len(done) == 1
+    erased(whole, subject=f"u.{SECRET}.>")  # the messages that came since
+    assert told(whole) == []
+    assert sequences_of(whole, TRANSFORMED, "next") == STAY
+    JOBS_AT_WORK[job](whole)
+    assert told(whole) == []
+
+
+def test_two_at_once(whole: Warehouse) -> None:
+    both = [{"subject": f"u.{SECRET}.>"}, {"seq": "1..20"}]
+    with ThreadPoolExecutor() as pool:
+        at_work = [pool.submit(erased, whole, **which) for which in both]
+        results = [future.result() for future in at_work]
+    assert [result.refused for result in results] == [None, None]
+    after = Archived.of(open_table(whole, MESSAGES), "S")
+    stay = {seq for seq in STAY if seq > 20}
+    assert all(stone.is_finished for stone in after.erased)
+    assert (after.messages, after.erased_on()) == (len(stay), OTHERS - len(stay))
+    for branch in (None, "next"):
+        assert sequences_of(whole, TRANSFORMED, branch) == stay
+        assert verified(whole, branch).holds
+    assert told(whole) == told(whole, "payload of p7 ") == []
+
+
+@pytest.mark.slow
+def test_beside_jobs_that_work(whole: Warehouse, tmp_path: Path) -> None:
+    """They may have to run again, and nothing that they do brings a message back."""
+    done, counts, errors = threading.Event(), Counter[str](), set[str]()
+
+    def work(name: str, job: Callable[[], Any]) -> None:
+        while not done.is_set():
+            try:
+                job()
+                counts[name] += 1
+            except WarehouseError as error:
+                errors.add(str(error))
+            time.sleep(0.3)
+
+    tidy = MaintenanceSettings(warehouse=whole, retention=timedelta(0))
+    jobs: dict[str, Callable[[], Any]] = {
+        "maintain": lambda: maintain(tidy),
+        "transform": lambda: transformed(whole, NEW),
+        "branch": lambda: transformed(whole, OLD, "next"),
+        "ingest": lambda: ingested(
+            whole, dumped(tmp_path / "more.jsonl", OTHERS + 2 * (counts["ingest"] + 1))
+        ),
+        "census": lambda: census(HERE, CensusSettings(stream="S", warehouse=whole)),
+    }
+    with ThreadPoolExecutor() as pool:
+        at_work = [pool.submit(work, *job) for job in jobs.items()]
+        try:
+            for first in range(1, OTHERS, 10):
+                erased(whole, seq=f"{first}..{first + 3}")
+        finally:
+            done.set()
+        for future in at_work:
+            future.result()
+    print(counts, *errors, sep="\n")
+    assert all(counts[name] for name in jobs), (counts, errors)
+    assert all("\n" not in error for error in errors)
+    result = erased(whole, subject=f"u.{SECRET}.>", no_other_jobs=True)
+    assert result.refused is None
+    assert told(whole) == told(whole, "payload of p11 ") == []
+    for branch in (None, "next"):
+        transformed(whole, OLD, branch)
+        assert verified(whole, branch).holds
