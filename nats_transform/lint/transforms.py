@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nats_transform.errors import printable
 from nats_transform.mappings.functions import (
@@ -20,6 +20,7 @@ from nats_transform.mappings.functions import (
 from nats_transform.mappings.subject import ANY_TOKEN, SEPARATOR
 from nats_transform.mappings.symbolic import dropped
 from nats_transform.mappings.transform import Transform
+from nats_transform.words import and_more
 
 # A literal `$KV` or `$SYS` names a namespace of the server; `$1x`, `$name` or `{{...` was meant to
 # be filled in.
@@ -33,17 +34,27 @@ _ONE_FUNCTION = re.compile(r"\{\{\s*\w+\s*\(.*\)\s*\}\}", re.DOTALL)
 
 
 def transform_faults(transform: Transform) -> Iterator[tuple[str, str]]:
-    """The code and the message of each probable mistake in a transform."""
-    yield from _tokens_that_mislead(transform)
-    yield from _functions_that_mislead(transform)
-    yield from _dropped_wildcards(transform)
+    """The code and the message of each kind of probable mistake in a transform."""
+    faults = (_tokens_that_mislead, _functions_that_mislead, _dropped_wildcards)
+    return _kinds(fault for find in faults for fault in find(transform))
 
 
 def source_faults(source: str) -> Iterator[tuple[str, str]]:
-    """The code and the message of each probable mistake in a source filter."""
-    for token in source.split(SEPARATOR):
-        if token.startswith(ANY_TOKEN) and token != ANY_TOKEN:
-            yield "any-token", f"the token {printable(token)} matches any single token"
+    """The code and the message of each kind of probable mistake in a source filter."""
+    return _kinds(
+        ("any-token", f"the token {printable(token)} matches any single token")
+        for token in source.split(SEPARATOR)
+        if token.startswith(ANY_TOKEN) and token != ANY_TOKEN
+    )
+
+
+def _kinds(faults: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The first message of each code: a subject may have thousands of tokens."""
+    messages: dict[str, list[str]] = {}
+    for code, message in faults:
+        messages.setdefault(code, []).append(message)
+    for code, (first, *others) in messages.items():
+        yield code, first + and_more(len(others))
 
 
 def _tokens_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
