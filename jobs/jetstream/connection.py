@@ -36,6 +36,8 @@ LARGEST_MESSAGE = (64 * 2**10 + 128) * 2**10
 of its own. What a server says is no limit: its answers may be larger than its `max_payload`."""
 _LARGEST_LINE = 2**20  # bytes; INFO names every server of a cluster
 _MOST_URLS = 2_000  # of servers, of which INFO may tell more and more
+_MOST_NOISE = 100_000  # lines in a row that no subscription is for, or KiB of them
+_WRITE_SECONDS = 10  # for the server to read: nats-server gives its clients as long
 
 
 # What nats-py raises where INFO or another line has something else than it expects.
@@ -116,12 +118,22 @@ class RawClient(Client):
         self._wants_tls = wants_tls
         self.sink: Sink | None = None
         self._fault: NoNats | None = None
+        self._noise = 0
         self._is_deaf = False  # the user may not subscribe to its inbox
         self._asking = ""
 
     async def _send_command(self, cmd: bytes, priority: bool = False) -> None:
         frame = cmd if isinstance(cmd, wire.Frame) else wire.one_operation(bytes(cmd))
         await super()._send_command(frame, priority)
+
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        try:
+            async with asyncio.timeout(_WRITE_SECONDS):
+                return await super()._flush_pending(force_flush)
+        except TimeoutError:
+            await _hang_up(self)
+            await self._process_op_err(nats.errors.StaleConnectionError())
+            raise
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
         # nats-py writes it before commands that wait to be written: its flush() would not.
@@ -142,7 +154,18 @@ class RawClient(Client):
         self._asking = subject.lower()
         return await super().request(subject, *args, **kwargs)
 
+    def _heard(self, size: int = 0) -> None:
+        # While there is something to read, nats-py reads: nothing else of this process would run.
+        self._noise += 1 + size // 1024
+        if self._noise > _MOST_NOISE:
+            raise NoNats("it sends without end what nobody asked for")
+
+    async def _process_ping(self) -> None:
+        self._heard()
+        await super()._process_ping()
+
     async def _process_err(self, err_msg: str) -> None:
+        self._heard()
         await super()._process_err(err_msg)
         # nats-py goes on to wait for an answer that will not come.
         inbox = bytes(self._resp_sub_prefix or b"?").decode().lower()
@@ -153,6 +176,7 @@ class RawClient(Client):
             one.set_exception(self.last_error or nats.errors.Error(err_msg))
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        self._heard()
         try:
             urls = _Info.model_validate(info).connect_urls or ()
         except ValidationError as error:
@@ -183,6 +207,10 @@ class RawClient(Client):
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
     ) -> None:
+        if sid in self._subs:
+            self._noise = 0
+        else:
+            self._heard(len(data))
         if self.sink is None or self.sink.sid != sid:
             await super()._process_msg(sid, subject, reply, data, headers)
         else:
@@ -221,7 +249,9 @@ class _BulkParser(Parser):
         if data and self.state == AWAITING_CONTROL_LINE:
             buffer = bytes(self.buf) + data if self.buf else data
             self.buf = bytearray()
-            data = buffer[sink.take(buffer) :]
+            taken = sink.take(buffer)
+            self.nc._noise *= not taken
+            data = buffer[taken:]
         if data:
             await super().parse(data)
 
@@ -289,8 +319,11 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
         raise
     finally:
         client.sink = None
+        closing = asyncio.ensure_future(client.close())
+        if not (await asyncio.wait([closing], timeout=_WRITE_SECONDS))[0]:
+            await _hang_up(client)
         with contextlib.suppress(Exception):
-            await client.close()
+            await closing
 
 
 async def _hang_up(client: RawClient) -> None:
