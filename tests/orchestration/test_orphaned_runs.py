@@ -49,6 +49,53 @@ def test_a_started_run(
     assert job.execute_in_process(instance=instance).success
 
 
+RETRY = "dagster/auto_retry_run_id"
+
+
+@pytest.mark.parametrize(
+    ("tags", "seconds", "is_forgotten"),
+    [
+        pytest.param({"dagster/will_retry": "true"}, 60, True, id="forgotten"),
+        pytest.param({"dagster/will_retry": "true"}, 0, False, id="a-moment-ago"),
+        pytest.param({"dagster/will_retry": "true", RETRY: "x"}, 60, False, id="retried"),
+        pytest.param({"dagster/will_retry": "false"}, 60, False, id="not-to-be-retried"),
+    ],
+)
+@pytest.mark.parametrize("is_tried_by_hand", [False, True])
+def test_a_failed_run(
+    monkeypatch: pytest.MonkeyPatch,
+    tags: dict[str, str],
+    seconds: float,
+    is_forgotten: bool,
+    is_tried_by_hand: bool,
+) -> None:
+    """The daemon looks at a run once for each of its failures: it gets another one."""
+    instance = dg.DagsterInstance.ephemeral()
+    monkeypatch.setattr(orphaned_runs, "SETTLED_SECONDS", 30 - seconds)
+    monkeypatch.setattr(orphaned_runs, "STARTED", time.time() - 60)
+
+    @dg.op
+    def fail() -> None:
+        raise ValueError
+
+    @dg.job
+    def job() -> None:
+        fail()
+
+    run = job.execute_in_process(
+        instance=instance, raise_on_error=False, tags={".dagster/repository": HERE}
+    ).run_id
+    instance.add_run_tags(run, tags)
+    if is_tried_by_hand:
+        parent = {"dagster/parent_run_id": run}
+        job.execute_in_process(instance=instance, raise_on_error=False, tags=parent)
+    for _ in range(2):
+        with dg.build_sensor_context(instance, repository_name="shop") as sensor:
+            orphaned_runs.orphaned_runs(sensor)
+    failures = instance.all_logs(run, of_type=dg.DagsterEventType.RUN_FAILURE)
+    assert len(failures) == (2 if is_forgotten and not is_tried_by_hand else 1)
+
+
 def test_a_server_whose_runs_outlive_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """`dagster code-server start` reloads by a new server, and the old one ends its runs."""
     monkeypatch.setattr(orphaned_runs, "SETTLED_SECONDS", -60)
