@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -260,6 +262,8 @@ def write_folder(folder: Path, texts: dict[str, str]) -> None:
     Raises:
         PlanError: it cannot be written.
     """
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.*.part"):
+        _remove_if_left(left)
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
         for name, text in texts.items():
@@ -271,6 +275,15 @@ def write_folder(folder: Path, texts: dict[str, str]) -> None:
         raise PlanError(f"{folder} cannot be written: {text_of(error)}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _remove_if_left(part: Path) -> None:
+    """Removes a folder whose process was killed."""
+    with contextlib.suppress(ValueError, PermissionError):
+        try:
+            os.kill(int(part.name.split(".")[-2]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def configs(settings: PlanSettings) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -104,6 +104,14 @@ FAULTS = (
         (f"{DAGSTER}::test_a_daemon_that_is_killed_again_and_again",),
     ),
     Fault(
+        "kill -9 of a plan at every file, and of a verify at random moments",
+        "the whole plan or none, and nothing on the server; the next run does it all",
+        (
+            "tests/faults/test_plans.py::test_a_plan_that_is_killed_at_every_file",
+            "tests/faults/test_plans.py::test_a_verify_that_is_killed_at_random_moments",
+        ),
+    ),
+    Fault(
         "nats-server stopped and killed in mid-read, back after a while",
         "the read goes on where it was",
         ("tests/jobs/jetstream/test_reader.py::test_a_server_that_restarts_in_mid_read",),
