@@ -208,6 +208,27 @@ def test_make_targets_exist() -> None:
     assert set(re.findall(r"(?:`|^\$ )make ([a-z-]+)", pages, re.MULTILINE)) <= targets
 
 
+def test_what_the_readme_says_of_java(tmp_path: Path) -> None:
+    """Only Spark needs it: archives are made and mapped without."""
+    assert "`make setup`" in README
+    (row,) = (line for line in README.splitlines() if line.startswith("| `nats-transform[archive]"))
+    assert "| for Spark alone: Java" in row
+    (tmp_path / "dump.jsonl").write_text('{"subject": "orders.eu", "ts": 0}\n')
+    (tmp_path / "new.conf").write_text('mappings { "orders.*": "shop.orders.$1" }')
+    program = [sys.executable, "-m", "nats_transform"]
+    for command in (
+        ["ingest", "--stream", "S", "--jsonl", "dump.jsonl"],
+        ["transform", "--stream", "S", "--mapping", "new.conf"],
+    ):
+        done = subprocess.run(
+            [*program, *command, "--warehouse", "w"],
+            cwd=tmp_path,
+            env={"PATH": "/nowhere", "JAVA_HOME": "/nowhere", "HOME": str(tmp_path)},
+            capture_output=True,
+        )
+        assert done.returncode == 0, done.stderr
+
+
 def test_first_steps_are_shown() -> None:
     shown = {command.text for session in sessions(README) for command in session}
     assert {"make demo", "make test"} <= shown
