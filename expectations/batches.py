@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -28,17 +28,15 @@ from nats_transform.kernel.messages import MESSAGES, TRANSFORMED
 FILE = "file_path"
 """The column that tells a manifest from rows."""
 
-COLUMNS = {"messages": MESSAGES, "transformed_messages": TRANSFORMED}
+_COLUMNS = {"messages": pa.schema(MESSAGES), "transformed_messages": pa.schema(TRANSFORMED)}
 
 ReadFiles = Callable[[str, Sequence[str]], Iterator[pa.RecordBatch]]
 """Gives the rows of some files of a table, whose name it gets first."""
 
-Measure = Callable[[Iterable[pa.RecordBatch]], Any]
 
-
-def wrote(mappings: Mapping[str, Any]) -> tuple[AccountMappings, int]:
+def mappings_of(canonical: Mapping[str, Any]) -> tuple[AccountMappings, int]:
     """The mappings and the seed of a canonical form, parsed once for all expectations."""
-    return _parsed(json.dumps(mappings))
+    return _parsed(json.dumps(canonical))
 
 
 @lru_cache(maxsize=8)
@@ -59,19 +57,43 @@ def measures_of(frame: Any, suite: Suite, read: ReadFiles) -> Any:
     Raises:
         ValueError: the batch lacks a column.
     """
-    table, measure = suite.name, suite.measure
-    columns = [FILE] if FILE in frame.columns else [*COLUMNS[table]]
+    columns = [FILE] if FILE in frame.columns else _COLUMNS[suite.name].names
     if lacking := [name for name in columns if name not in frame.columns]:
         raise ValueError(
-            f"a batch for an expectation about {table} needs the column {FILE}, or all columns of "
-            f"{table}; it lacks {', '.join(lacking)}"
+            f"a batch for an expectation about {suite.name} needs the column {FILE}, or all "
+            f"columns of {suite.name}; it lacks {', '.join(lacking)}"
         )
+    rows_of = partial(_rows, suite.name, read)
     if isinstance(frame, pd.DataFrame):
-        return measure(_batches(frame, table, read))
-    work = partial(_pickled, measure, table, read)
+        # A whole number beside none is a float in pandas.
+        schema = None if columns == [FILE] else _COLUMNS[suite.name]
+        table = pa.Table.from_pandas(frame[columns], schema, preserve_index=False, safe=False)
+        return suite.measure(rows_of(table.to_batches()))
+    work = partial(_pickled, suite.measure, rows_of)
     parts = frame.select(columns).mapInArrow(work, "measures binary").collect()
     # The bytes come from our own tasks.
-    return sum((pickle.loads(part[0]) for part in parts), start=measure(()))  # noqa: S301
+    return sum((pickle.loads(part[0]) for part in parts), start=suite.measure(()))  # noqa: S301
+
+
+def _rows(
+    table: str, read: ReadFiles, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows that batches have, or those of the files that they list."""
+    for batch in batches:
+        if FILE in batch.schema.names:
+            yield from read(table, batch.column(FILE).drop_null().to_pylist())
+        else:
+            yield batch.cast(_COLUMNS[table])
+
+
+def _pickled(
+    measure: Callable[..., Any],
+    rows_of: Callable[..., Iterator[pa.RecordBatch]],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """The measures of a part of a Spark DataFrame: something for `mapInArrow`."""
+    measures = pickle.dumps(measure(rows_of(batches)))
+    yield pa.record_batch({"measures": pa.array([measures], pa.binary())})
 
 
 def aggregates(report: Report) -> pd.DataFrame:
@@ -103,29 +125,3 @@ def count_of(frame: Any) -> int:
         return len(frame) if is_pandas else int(frame.count())
     counts = frame["record_count"] if is_pandas else frame.agg({"record_count": "sum"}).first()
     return int(sum(count or 0 for count in counts))
-
-
-def _pickled(
-    measure: Measure, table: str, read: ReadFiles, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """The measures of a part of a Spark DataFrame: something for `mapInArrow`."""
-    schema = pa.schema(COLUMNS[table])
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if FILE in batch.schema.names:
-                yield from read(table, batch.column(FILE).to_pylist())
-            else:
-                columns = (batch.column(field.name).cast(field.type) for field in schema)
-                yield pa.RecordBatch.from_arrays([*columns], schema=schema)
-
-    yield pa.record_batch({"measures": pa.array([pickle.dumps(measure(rows()))], pa.binary())})
-
-
-def _batches(frame: pd.DataFrame, table: str, read: ReadFiles) -> Iterator[pa.RecordBatch]:
-    if FILE in frame.columns:
-        yield from read(table, frame[FILE].dropna().tolist())
-    else:
-        # A whole number beside none is a float in pandas.
-        rows = pa.Table.from_pandas(frame, pa.schema(COLUMNS[table]), False, safe=False)
-        yield from rows.to_batches()

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
+from expectations.aggregates import no_row
 from expectations.expectation import Expectation, Judgement, Row
 from expectations.measures.transformed import TransformedMeasures
 from nats_transform import AccountMappings
 from nats_transform.words import plural
 
+_OUTCOME = ("mapped_subject", "fate", "mapping_source", "mapping_destination", "draw", "reason")
+"""The columns of what an `Outcome` says, in its order."""
+
 
 def every_outcome(mappings: AccountMappings, seed: int = 0) -> Expectation:
     """Mapping, draw, destination and new subject of every row are found again by other code."""
-
-    def judge(measures: TransformedMeasures) -> Judgement:
-        different = measures.flag("different")
-        messages = plural(measures.archive.rows, "message")
-        if not different.rows:
-            return Judgement(True, f"the outcomes of {messages} agree")
-        return Judgement(
-            False,
-            f"{different.rows:,} of {messages} with an outcome that their mapping doesn't "
-            "give them",
-            # What both ways agree on is no example, but the row is.
-            [*_differing(different.examples, mappings, seed)] or different.examples,
-            broken=measures.broken("different"),
-        )
-
-    return Expectation(
-        "ExpectEveryOutcomeToAgree", "determinism",
+    return no_row(
+        "ExpectEveryOutcomeToAgree", "determinism", "different",
         f"Code other than the kernel's, with seed {seed}, finds the mapping, draw, destination and "
         "new subject that were written for every message.",
         "A sample would miss one wrong message among millions.",
-        judge, column="different",
+        "with an outcome that its mapping doesn't give it",
+        # What both ways agree on is no example, but the row is.
+        explain=lambda rows: _differing(rows, mappings, seed) or rows,
     )  # fmt: skip
 
 
@@ -40,7 +31,7 @@ def scalar_replay(mappings: AccountMappings, seed: int = 0) -> Expectation:
     """The scalar library, other code than the kernel, gives a sample the same outcomes."""
 
     def judge(measures: TransformedMeasures) -> Judgement:
-        examples = [*_differing(measures.sample, mappings, seed)]
+        examples = _differing(measures.sample, mappings, seed)
         replayed = len(measures.sample)
         observed = f"{replayed:,} of {plural(measures.archive.rows, 'message')} replayed"
         if examples:
@@ -59,23 +50,20 @@ def scalar_replay(mappings: AccountMappings, seed: int = 0) -> Expectation:
     )  # fmt: skip
 
 
-def _differing(rows: Iterable[Row], mappings: AccountMappings, seed: int) -> Iterator[Row]:
+def _differing(rows: Iterable[Row], mappings: AccountMappings, seed: int) -> Sequence[Row]:
     """Those of some rows that the scalar library makes otherwise, and how."""
+    examples = []
     for row in rows:
+        of_message = {name: row[name] for name in ("stream", "seq", "subject", "cluster")}
         outcome = mappings.replay(
             row["subject"], row["cluster"], stream=row["stream"], seq=row["seq"], seed=seed
         )
-        expected = {
-            "mapped_subject": outcome.subject,
-            "fate": outcome.fate.value,
-            "reason": outcome.reason,
-            "mapping_source": outcome.mapping_source,
-            "mapping_destination": outcome.mapping_destination,
-            "draw": outcome.draw,
+        differs = {
+            key: value
+            for name, expected in zip(_OUTCOME, outcome, strict=True)
+            if row[name] != expected
+            for key, value in ((name, row[name]), (f"expected {name}", expected))
         }
-        differs = {name: value for name, value in expected.items() if row[name] != value}
         if differs:
-            example = {name: row[name] for name in ("stream", "seq", "subject", "cluster")}
-            for name, value in differs.items():
-                example |= {name: row[name], f"expected {name}": value}
-            yield example
+            examples.append(of_message | differs)
+    return examples

@@ -25,7 +25,6 @@ from great_expectations.checkpoint.checkpoint import CheckpointResult
 from great_expectations.compatibility.pydantic import PrivateAttr
 from great_expectations.core import ExpectationValidationResult, RunIdentifier
 from great_expectations.core.validation_definition import ValidationDefinition
-from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -123,7 +122,7 @@ def run_checkpoint(
         folder, name, actions: as `keep` takes them.
         results: those of the gate, which the page shows; else those of the checkpoint.
     """
-    context = _context(folder.absolute())
+    context = new_context(folder.absolute() / "results")
     sources = context.data_sources
     is_pandas = isinstance(frame, pd.DataFrame)
     source = sources.add_pandas("rows") if is_pandas else sources.add_spark("rows")
@@ -165,7 +164,7 @@ def _of_user(found: ExpectationValidationResult, suite: str) -> ExpectationResul
         topic=suite,
         expects=visible(config.description or _sentence(config)),
         success=bool(found.success),
-        severity=config.severity.value,
+        blocks=config.severity.value == "critical",
         observed=fault_of(found) or visible(str(observed)),
         examples=[
             {column: plain(value)}
@@ -179,28 +178,6 @@ def _sentence(config: Any) -> str:
     value: Any = InlineRenderer(render_object=config).get_rendered_content()[0].value
     parameters = {name: parameter["value"] for name, parameter in value.params.items()}
     return Template(value.template).safe_substitute(parameters)
-
-
-def _context(folder: Path) -> EphemeralDataContext:
-    """A context that keeps results in the folder, and the rest in memory."""
-
-    def store(name: str, **backend: str) -> dict[str, Any]:
-        backend = backend or {"class_name": "InMemoryStoreBackend"}
-        return {"class_name": name, "store_backend": backend}
-
-    files = {"class_name": "TupleFilesystemStoreBackend", "root_directory": str(folder)}
-    return new_context(
-        expectations_store_name="suites",
-        validation_results_store_name="results",
-        checkpoint_store_name="checkpoints",
-        stores={
-            "suites": store("ExpectationsStore"),
-            "results": store("ValidationResultsStore", **files, base_directory="results"),
-            "validation_definition_store": store("ValidationDefinitionStore"),
-            "checkpoints": store("CheckpointStore"),
-        },
-        data_docs_sites={},
-    )
 
 
 def _write_index(folder: Path, results: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
@@ -23,14 +22,7 @@ class ChecksBroken(NatsTransformError):
     """The checks failed to run, so it is not known whether they hold."""
 
 
-class Severity(StrEnum):
-    """What follows if an expectation does not hold, in the words of Great Expectations."""
-
-    BLOCKS = "critical"
-    WARNS = "warning"
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judgement:
     """The judgement of an expectation on the measures.
 
@@ -39,7 +31,8 @@ class Judgement:
         observed: what was seen, in a sentence.
         examples: rows that break the expectation, as plain values.
         evidence: rows that are shown whether the expectation holds or not.
-        details: the numbers that others show in their own way, as plain values.
+        details: what others show in their own way: the audits of mappings, or the messages of each
+            partition by end.
         broken: how much is wrong on each day, where only some days are; else all days are wrong.
     """
 
@@ -47,11 +40,11 @@ class Judgement:
     observed: str
     examples: Sequence[Row] = ()
     evidence: Sequence[Row] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Any = None
     broken: Mapping[StreamDay, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Expectation:
     """An expectation about the measures of a table.
 
@@ -61,10 +54,10 @@ class Expectation:
         statement: what it expects, in a sentence.
         reason: what goes wrong if it does not hold.
         judge: judges the measures of the table.
-        severity: what follows if it does not hold.
-        column: the column of the frame of aggregates that is then not 0. Without one, Great
-            Expectations has a class of ours for it.
+        column: the column of the frame of aggregates that is not 0 if it does not hold. Without
+            one, Great Expectations has a class of ours for it.
         arguments: the arguments of this class, besides the mappings.
+        blocks: whether the table must not be published if it does not hold.
     """
 
     name: str
@@ -72,12 +65,12 @@ class Expectation:
     statement: str
     reason: str
     judge: Callable[[Any], Judgement]
-    severity: Severity = Severity.BLOCKS
     column: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    blocks: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Suite:
     """What we expect of a table.
 
@@ -95,34 +88,16 @@ class Suite:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectationResult:
-    """The result of one expectation.
-
-    Attributes:
-        name, topic, reason, column: those of the expectation.
-        expects: what it expects, in a sentence.
-        success, observed, examples, evidence, details, broken: those of the judgement.
-        severity: critical or warning.
-    """
+@dataclass(frozen=True, kw_only=True)
+class ExpectationResult(Judgement):
+    """A judgement, and those attributes of its expectation that people see."""
 
     name: str
     topic: str
     expects: str
-    success: bool
-    severity: str
-    observed: str
     reason: str = ""
-    examples: Sequence[Row] = ()
-    evidence: Sequence[Row] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
     column: str | None = None
-    broken: Mapping[StreamDay, int] | None = None
-
-    @property
-    def blocks(self) -> bool:
-        """Whether the table must not be published if it does not hold."""
-        return self.severity == Severity.BLOCKS
+    blocks: bool = True
 
 
 @dataclass(frozen=True)
@@ -186,18 +161,18 @@ def _result(expectation: Expectation, measures: Any) -> ExpectationResult:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ChecksBroken(f"{expectation.name} could not be checked: {visible(why)}") from error
     return ExpectationResult(
+        judgement.success,
+        visible(judgement.observed),
+        plain(judgement.examples[:EXAMPLES]),
+        plain(judgement.evidence),
+        judgement.details,
+        judgement.broken,
         name=expectation.name,
         topic=expectation.topic,
         expects=visible(expectation.statement),
-        success=judgement.success,
-        severity=expectation.severity.value,
-        observed=visible(judgement.observed),
         reason=expectation.reason,
-        examples=plain(judgement.examples[:EXAMPLES]),
-        evidence=plain(judgement.evidence),
-        details=plain(judgement.details),
         column=expectation.column,
-        broken=judgement.broken,
+        blocks=expectation.blocks,
     )
 
 
@@ -205,10 +180,8 @@ def plain(value: Any) -> Any:
     """A value as JSON has them; text keeps only what UTF-8 can hold, the rest escaped."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if value is None or isinstance(value, bool | int | float):
-        return value
     if isinstance(value, Mapping):
         return {str(plain(name)): plain(item) for name, item in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
+    if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return str(value)
+    return value if isinstance(value, int | float | None) else str(value)

@@ -12,8 +12,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from html import escape
-from inspect import Parameter, signature
+from inspect import getdoc, signature
+from pathlib import Path
 from typing import Any, ClassVar
 
 with warnings.catch_warnings():
@@ -25,7 +27,11 @@ from great_expectations.compatibility.pydantic import create_model
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
-from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
+from great_expectations.data_context.types.base import (
+    DataContextConfig,
+    InMemoryStoreBackendDefaults,
+    ProgressBarsConfig,
+)
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.core.expect_column_values_to_be_in_set import (
@@ -39,17 +45,11 @@ from great_expectations.expectations.metrics.table_metric_provider import TableM
 from great_expectations.render.components import (
     CollapseContent,
     LegacyDiagnosticRendererType,
-    LegacyRendererType,
-    RenderedStringTemplateContent,
     RenderedTableContent,
 )
 from great_expectations.render.renderer.renderer import renderer
-from great_expectations.render.renderer_configuration import (
-    RendererConfiguration,
-    RendererValueType,
-)
 
-from expectations.batches import ReadFiles, count_of, measures_of, wrote
+from expectations.batches import ReadFiles, count_of, mappings_of, measures_of
 from expectations.determinism import every_outcome, scalar_replay
 from expectations.expectation import Expectation, Row, Suite, plain
 from expectations.measures.rows import EXAMPLES
@@ -85,82 +85,60 @@ class MeasuresMetric(TableMetricProvider):
     value_keys = ("mappings",)
 
     @metric_value(engine=PandasExecutionEngine)
-    def _pandas(cls, execution_engine: PandasExecutionEngine, **kwargs: Any) -> object:  # noqa: N805 - GX makes it a class method
-        return cls._of(execution_engine, **kwargs)
+    def _pandas(cls, **given: Any) -> object:  # noqa: N805 - GX makes it a class method
+        return cls._of(**given)
 
     @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(cls, execution_engine: SparkDFExecutionEngine, **kwargs: Any) -> object:  # noqa: N805 - GX makes it a class method
-        return cls._of(execution_engine, **kwargs)
+    def _spark(cls, **given: Any) -> object:  # noqa: N805 - GX makes it a class method
+        return cls._of(**given)
 
     @classmethod
     def _of(
         cls,
-        engine: Any,
+        execution_engine: Any,
         metric_domain_kwargs: dict[str, Any],
         metric_value_kwargs: dict[str, Any],
         **_: Any,
     ) -> object:
         if (known := _measured.get()) is not None:
             return known
-        frame, _, _ = engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
-        mappings, seed = wrote(metric_value_kwargs["mappings"])
-        messages = count_of(frame)
+        domain = execution_engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
+        mappings, seed = mappings_of(metric_value_kwargs["mappings"])
+        messages = count_of(domain[0])
         suite = transformed_messages_suite(mappings, archive=None, messages=messages, seed=seed)
-        return measures_of(frame, suite, cls.read_files)
+        return measures_of(domain[0], suite, cls.read_files)
 
 
 class GreatExpectation(BatchExpectation):
     """An expectation of ours as Great Expectations knows it; `_great` makes the subclasses.
 
     Attributes:
-        make: makes it of some of its arguments, the mappings and the seed.
+        mappings: what wrote the rows, in canonical form.
+        make: makes it of the mappings, the seed and the other arguments.
     """
 
+    mappings: Any
     make: ClassVar[Callable[..., Expectation]]
     metric_dependencies = (MeasuresMetric.metric_name,)
 
-    @classmethod
-    def ours(cls, arguments: Mapping[str, Any]) -> Expectation:
-        """The expectation with the arguments that a suite has."""
-        mappings, seed = wrote(arguments["mappings"])
-        known = {**arguments, "mappings": mappings, "seed": seed}
-        names = signature(cls.make).parameters.keys() & known
-        return cls.make(**{name: known[name] for name in names})
-
     def _validate(self, metrics: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
-        arguments = {name: getattr(self, name) for name in self.success_keys}
-        judgement = self.ours(arguments).judge(metrics[MeasuresMetric.metric_name])
+        mappings, seed = mappings_of(self.mappings)
+        known = {**vars(self), "mappings": mappings, "seed": seed}
+        ours = self.make(**{name: known[name] for name in signature(self.make).parameters})
+        judgement = ours.judge(metrics[MeasuresMetric.metric_name])
         result = {
             "observed_value": visible(judgement.observed),
             "examples": plain(judgement.examples[:EXAMPLES]),
             "evidence": plain(judgement.evidence),
-            "details": plain(judgement.details),
         }
         return {"success": judgement.success, "result": result}
-
-    @classmethod
-    def _prescriptive_template(
-        cls, renderer_configuration: RendererConfiguration[Any]
-    ) -> RendererConfiguration[Any]:
-        statement = visible(cls.ours(renderer_configuration.kwargs).statement)
-        renderer_configuration.template_str = "$statement"
-        renderer_configuration.add_param("statement", RendererValueType.STRING, statement)
-        return renderer_configuration
 
     # Data Docs takes texts, and the cells of tables, for HTML.
 
     @classmethod
-    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
-    def _prescriptive_renderer(cls, *_: Any, **given: Any) -> list[RenderedStringTemplateContent]:
-        configuration = given.get("configuration") or given["result"].expectation_config
-        ours = cls.ours(configuration.kwargs)
-        return [
-            RenderedStringTemplateContent(
-                content_block_type="string_template",
-                string_template={"template": "$text", "params": {"text": escape(visible(text))}},
-            )
-            for text in (ours.statement, ours.reason)
-        ]
+    @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
+    def _diagnostic_observed_value_renderer(cls, *_: Any, **given: Any) -> str:
+        return escape(str(given["result"].result.get("observed_value", "")))
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
@@ -179,11 +157,6 @@ class GreatExpectation(BatchExpectation):
             for names, cells in map(table, parts)
             if cells
         ] or None
-
-    @classmethod
-    @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
-    def _diagnostic_observed_value_renderer(cls, *_: Any, **given: Any) -> str:
-        return escape(str(given["result"].result.get("observed_value", "")))
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -207,14 +180,17 @@ _OWN: dict[str, Any] = {}
 
 def _great(name: str, make: Callable[..., Expectation]) -> Any:
     """The class of Great Expectations for an expectation that needs the mappings."""
-    fields: dict[str, Any] = {"mappings": (Any, ...)}
-    for parameter in signature(make).parameters.values():
-        if parameter.name not in ("mappings", "seed"):
-            is_needed = parameter.default is Parameter.empty
-            fields[parameter.name] = (Any, ... if is_needed else parameter.default)
-    _OWN[name] = great = create_model(name, __base__=GreatExpectation, **fields)
-    great.make = staticmethod(make)
-    great.success_keys = tuple(fields)
+    arguments: dict[str, Any] = {
+        parameter.name: (Any, parameter.default)
+        for parameter in signature(make).parameters.values()
+        if parameter.name not in ("mappings", "seed")
+    }
+    about = getdoc(make)
+    assert about is not None  # noqa: S101 - each has one
+    description = (str | None, about.partition("\n")[0])
+    great = create_model(name, __base__=GreatExpectation, description=description, **arguments)
+    great.make, great.success_keys = staticmethod(make), ("mappings", *arguments)
+    _OWN[name] = great
     return great
 
 
@@ -228,30 +204,33 @@ ExpectPartitionsToBeBalanced = _great("ExpectPartitionsToBeBalanced", partitions
 
 def great_suite(suite: Suite) -> gx.ExpectationSuite:
     """A suite of ours for Great Expectations: for a batch, and for the frame of its aggregates."""
-    mappings: dict[str, Any] = {}
-    if suite.mappings is not None:
-        mappings["mappings"] = json.loads(canonical(suite.mappings, suite.seed))
-    expectations: list[Any] = [
-        _OWN[ours.name](**mappings, **ours.arguments, severity=FailureSeverity(ours.severity.value))
-        if ours.name in _OWN
-        else ExpectColumnValuesToBeInSet(
-            column=ours.column or "",
-            value_set=[0],
-            severity=FailureSeverity(ours.severity.value),
+    mappings = suite.mappings and json.loads(canonical(suite.mappings, suite.seed))
+    expectations = []
+    for ours in suite.expectations:
+        make: Any = partial(ExpectColumnValuesToBeInSet, column=ours.column or "", value_set=[0])
+        if ours.name in _OWN:
+            make = partial(_OWN[ours.name], mappings=mappings, **ours.arguments)
+        great = make(
+            severity=FailureSeverity.CRITICAL if ours.blocks else FailureSeverity.WARNING,
             description=escape(visible(ours.statement)),
             meta={"name": ours.name},
         )
-        for ours in suite.expectations
-    ]
+        expectations.append(great)
     return gx.ExpectationSuite(name=suite.name, expectations=expectations)
 
 
-def new_context(**config: Any) -> EphemeralDataContext:
-    """A context of Great Expectations that writes no configuration, and says nothing to anybody."""
-    silent = DataContextConfig(
-        analytics_enabled=False, progress_bars=ProgressBarsConfig(globally=False), **config
+def new_context(results: Path | None = None) -> EphemeralDataContext:
+    """A context that says nothing to anybody, and writes nothing but results into a folder."""
+    stores = InMemoryStoreBackendDefaults(init_temp_docs_sites=False)
+    if results is not None:
+        folder = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(results)}
+        stores.stores[stores.validation_results_store_name]["store_backend"] = folder
+    config = DataContextConfig(
+        store_backend_defaults=stores,
+        analytics_enabled=False,
+        progress_bars=ProgressBarsConfig(globally=False),
     )
-    return gx.get_context(mode="ephemeral", project_config=silent)
+    return gx.get_context(mode="ephemeral", project_config=config)
 
 
 def suite_of(name: str, entries: Iterable[Mapping[str, Any]]) -> gx.ExpectationSuite:

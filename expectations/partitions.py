@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from expectations.expectation import Expectation, Judgement, Severity
+from expectations.expectation import Expectation, Judgement
 from expectations.measures.partitions import PartitionedEnd, partitioned_ends
 from expectations.measures.transformed import TransformedMeasures
 from nats_transform import AccountMappings
@@ -20,31 +19,22 @@ SHOWN_NUMBERS = 64
 """Up to so many partitions, the details have the messages of each."""
 
 
-def counted_ends(mappings: AccountMappings) -> list[PartitionedEnd]:
-    """The partition functions whose messages are counted by number."""
-    return [one for one in partitioned_ends(mappings) if one.is_counted]
-
-
 def numbers_in_range(mappings: AccountMappings) -> Expectation:
     """In every subject, the number that `partition(n)` gave is one of 0 to n - 1."""
+    legal = {one.end: {*map(str, range(one.count))} for one in partitioned_ends(mappings)}
 
     def judge(measures: TransformedMeasures) -> Judgement:
-        wrong = {
-            (one.end, number): rows
-            for one in counted_ends(mappings)
-            for legal in [{str(number) for number in range(one.count)}]
-            for number, rows in measures.numbers.get(one.end, {}).items()
-            if number not in legal
-        }
+        wrong = [
+            {**_names(end), "number": number, "messages": rows}
+            for end, numbers in measures.numbers.items()
+            for number, rows in numbers.items()
+            if number not in legal[end]
+        ]
         numbered = sum(numbers.total() for numbers in measures.numbers.values())
         observed = f"{plural(numbered, 'message')} with a partition number"
         if wrong:
-            observed += f", {sum(wrong.values()):,} of them out of range"
-        examples = [
-            {**_names(end), "number": number, "messages": rows}
-            for (end, number), rows in wrong.items()
-        ]
-        return Judgement(not wrong, observed, examples)
+            observed += f", {sum(row['messages'] for row in wrong):,} of them out of range"
+        return Judgement(not wrong, observed, wrong)
 
     return Expectation(
         "ExpectPartitionNumbersInRange", "partitions",
@@ -58,20 +48,16 @@ def keys_stay() -> Expectation:
     """All messages of a key are in one partition: exactly, for a sample of the keys."""
 
     def judge(measures: TransformedMeasures) -> Judgement:
+        keys: dict[tuple[End, int], list[str]] = defaultdict(list)
+        for end, numbers in measures.keys.items():
+            for (key, number), rows in numbers.items():
+                keys[end, key].append(f"{number} ({rows:,}x)")
         split = [
-            {
-                **_names(end),
-                "key (hash)": f"{key & (2**64 - 1):016x}",
-                "partitions": ", ".join(f"{n} ({rows:,}x)" for n, rows in sorted(numbers.items())),
-            }
-            for (end, key), numbers in measures.keys.items()
+            {**_names(end), "key (hash)": f"{key:08x}", "partitions": ", ".join(sorted(numbers))}
+            for (end, key), numbers in keys.items()
             if len(numbers) > 1
         ]
-        observed = plural(len(measures.keys), "key")
-        if measures.key_share > 1:
-            observed += f" (one in {measures.key_share:,})"
-        if split:
-            observed += f", {len(split):,} of them in more than one partition"
+        observed = f"{plural(len(keys), 'key')}, {len(split):,} of them in more than one partition"
         return Judgement(not split, observed, split)
 
     return Expectation(
@@ -91,33 +77,24 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
     """
 
     def judge(measures: TransformedMeasures) -> Judgement:
-        keys: dict[End, list[Mapping[str, int]]] = defaultdict(list)
-        for (end, _), numbers in measures.keys.items():
-            keys[end].append(numbers)
-        ends = [one for one in counted_ends(mappings) if measures.numbers.get(one.end)]
-        rows = [
-            _spread(one, keys[one.end], measures.numbers[one.end], confidence)
-            for one in ends
-            if one.end in keys
+        ends = [one for one in partitioned_ends(mappings) if one.end in measures.keys]
+        rows = [_spread(one, measures, confidence) for one in ends]
+        uneven = [
+            row
+            for row in rows
+            if row["fewest keys"] < row["at least"] or row["most keys"] > row["at most"]
         ]
-        uneven = [row for row in rows if row["fewest keys"] < row["at least"]]
-        uneven += [row for row in rows if row["most keys"] > row["at most"] and row not in uneven]
         observed = f"{len(rows) - len(uneven)} of {plural(len(rows), 'partition function')} even"
-        balance = [
-            {
-                "source": one.end.source,
-                "destination": one.end.destination,
-                "counts": [measures.numbers[one.end][str(number)] for number in range(one.count)],
-            }
-            for one in ends
-            if one.count <= SHOWN_NUMBERS
-        ]
         return Judgement(
             not uneven,
             observed if rows else "no message with a partition number",
             uneven,
             rows,
-            {"balance": balance},
+            {
+                one.end: [measures.numbers[one.end][str(number)] for number in range(one.count)]
+                for one in ends
+                if one.count <= SHOWN_NUMBERS
+            },
         )
 
     return Expectation(
@@ -127,34 +104,32 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
         "The limits are binomial, corrected for the number of partitions. A partition with too "
         "many keys gets too many messages. So does one with a few busy keys, but this expectation "
         "doesn't see that.",
-        judge, Severity.WARNS, arguments={"confidence": confidence},
+        judge, arguments={"confidence": confidence}, blocks=False,
     )  # fmt: skip
 
 
 def _spread(
-    partitioned: PartitionedEnd,
-    keys: Sequence[Mapping[str, int]],
-    rows: Mapping[str, int],
-    confidence: float,
+    one: PartitionedEnd, measures: TransformedMeasures, confidence: float
 ) -> dict[str, Any]:
-    n = partitioned.count
+    rows, keyed = measures.numbers[one.end], measures.keys[one.end]
+    keys = len({key for key, _ in keyed})
     # A key that is in two partitions counts in both; that it is so fails elsewhere.
-    held = Counter(number for numbers in keys for number in numbers)
-    each = [held[str(number)] for number in range(n)]
-    least, most = key_limits(len(keys), n, (1 - confidence) / (2 * n))
+    held = Counter(number for _, number in keyed)
+    each = [held[str(number)] for number in range(one.count)]
+    least, most = key_limits(keys, one.count, (1 - confidence) / (2 * one.count))
     return {
-        **_names(partitioned.end),
-        "n": n,
-        "keys": len(keys),
+        **_names(one.end),
+        "n": one.count,
+        "keys": keys,
         "fewest keys": min(each),
         "at least": least,
         "most keys": max(each),
         "at most": most,
-        "busiest over mean": f"{max(rows.values()) * n / sum(rows.values()):.2f}",
+        "busiest over mean": f"{max(rows.values()) * one.count / rows.total():.2f}",
     }
 
 
-def _names(end: End) -> dict[str, str]:
+def _names(end: End) -> dict[str, Any]:
     return {"mapping": end.source, "destination": end.destination}
 
 

@@ -6,15 +6,12 @@ it is from the mean, no batch can say.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import great_expectations as gx
 import pyarrow as pa
-from great_expectations.data_context.types.base import InMemoryStoreBackendDefaults
 from great_expectations.expectations.expectation import (
     ColumnMapExpectation,
     ColumnPairMapExpectation,
@@ -22,8 +19,9 @@ from great_expectations.expectations.expectation import (
 )
 
 from expectations.expectation import ChecksBroken
-from expectations.great import fault_of, new_context, suite_of
+from expectations.great import fault_of, new_context
 
+_OF_SINGLE_ROWS = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
 _OF_ALL_ROWS = {
     "expect_column_values_to_be_unique",
     "expect_column_values_to_be_increasing",
@@ -33,32 +31,22 @@ _OF_ALL_ROWS = {
 }
 
 
-@dataclass(frozen=True)
 class Sieve:
     """Finds rows that break an expectation of some suites. It can be pickled.
 
-    Attributes:
-        suites: the name of each suite, and its expectations as JSON.
+    Raises:
+        ChecksBroken: an expectation is not about single rows.
     """
 
-    suites: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, suites: Sequence[gx.ExpectationSuite]) -> Sieve:
-        """The sieve of some suites.
-
-        Raises:
-            ChecksBroken: an expectation is not about single rows.
-        """
-        kinds = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
+    def __init__(self, suites: Sequence[gx.ExpectationSuite]) -> None:
+        self._suites = suites
         for suite in suites:
             for one in suite.expectations:
-                if not isinstance(one, kinds) or one.expectation_type in _OF_ALL_ROWS:
+                if not isinstance(one, _OF_SINGLE_ROWS) or one.expectation_type in _OF_ALL_ROWS:
                     raise ChecksBroken(
                         f"suite {suite.name}: {one.expectation_type} says nothing about single "
                         "rows, so it can't quarantine one; put it into another suite"
                     )
-        return cls(tuple((suite.name, _json(suite)) for suite in suites))
 
     def __call__(self, rows: pa.RecordBatch) -> list[str | None]:
         """Why each row must go: the first suite and expectation that it breaks; None if none.
@@ -68,29 +56,18 @@ class Sieve:
         """
         reasons: list[str | None] = [None] * len(rows)
         batch = _batches().get_batch({"dataframe": rows.to_pandas()})
-        for name, text in self.suites:
-            for one in _suite(name, text).expectations:
-                found: Any = batch.validate(one, result_format="COMPLETE")
+        for suite in self._suites:
+            for found in batch.validate(suite, result_format="COMPLETE").results:
+                reason = f"{suite.name}: {found.expectation_config.type}"
                 if (fault := fault_of(found)) is not None:
-                    raise ChecksBroken(f"suite {name}: {one.expectation_type}: {fault}")
+                    raise ChecksBroken(f"suite {reason}: {fault}")
                 for place in found.result.get("unexpected_index_list") or ():
-                    reasons[place] = reasons[place] or f"{name}: {one.expectation_type}"
+                    reasons[place] = reasons[place] or reason
         return reasons
-
-
-def _json(suite: gx.ExpectationSuite) -> str:
-    return json.dumps([one.configuration.to_json_dict() for one in suite.expectations])
-
-
-@cache
-def _suite(name: str, text: str) -> gx.ExpectationSuite:
-    return suite_of(name, json.loads(text))
 
 
 @cache
 def _batches() -> Any:
     """Where batches of pandas come from: in a context of its own, in this process."""
-    memory = InMemoryStoreBackendDefaults(init_temp_docs_sites=False)
-    context = new_context(store_backend_defaults=memory)
-    asset = context.data_sources.add_pandas("rows").add_dataframe_asset("rows")
+    asset = new_context().data_sources.add_pandas("rows").add_dataframe_asset("rows")
     return asset.add_batch_definition_whole_dataframe("rows")

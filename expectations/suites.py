@@ -1,7 +1,7 @@
-"""The suites of expectations, one for each table; each expectation has its severity.
+"""The suites of expectations, one for each table.
 
-A critical expectation blocks: what is downstream of the table must not be made from it. A warning
-is shown and does not block.
+An expectation that blocks keeps the table as it was: what is downstream must not be made from rows
+that break it. Another one warns.
 """
 
 from __future__ import annotations
@@ -12,22 +12,15 @@ from expectations import aggregates
 from expectations.determinism import every_outcome, scalar_replay
 from expectations.expectation import Expectation, Suite
 from expectations.measures.census import measure_census
-from expectations.measures.messages import Range, measure_messages
+from expectations.measures.messages import measure_messages
+from expectations.measures.partitions import partitioned_ends
 from expectations.measures.transformed import MeasureTransformed
-from expectations.partitions import (
-    counted_ends,
-    keys_stay,
-    numbers_in_range,
-    partitions_balanced,
-)
+from expectations.partitions import keys_stay, numbers_in_range, partitions_balanced
 from expectations.weights import weights_hold
 from nats_transform import AccountMappings
 from nats_transform.audit import is_audited
+from nats_transform.coverage import Range
 from nats_transform.digest import Digest
-
-MESSAGES_SUITE = "messages"
-TRANSFORMED_SUITE = "transformed_messages"
-CENSUS_SUITE = "subject_census"
 
 
 def messages_suite(ingested: Digest | None, explained: Sequence[Range] = ()) -> Suite:
@@ -44,7 +37,7 @@ def messages_suite(ingested: Digest | None, explained: Sequence[Range] = ()) -> 
         aggregates.no_unexplained_gap(explained),
         aggregates.ARCHIVED_LEGAL,
     )
-    return Suite(MESSAGES_SUITE, measure_messages, expectations)
+    return Suite("messages", measure_messages, expectations)
 
 
 def census_suite(messages: int, payload_bytes: int, digest: Digest) -> Suite:
@@ -56,7 +49,7 @@ def census_suite(messages: int, payload_bytes: int, digest: Digest) -> Suite:
         digest: the digest of the rows that the job made.
     """
     counted = aggregates.counted(messages, payload_bytes, digest)
-    return Suite(CENSUS_SUITE, measure_census, (counted, aggregates.COUNTS_POSSIBLE))
+    return Suite("subject_census", measure_census, (counted, aggregates.COUNTS_POSSIBLE))
 
 
 def transformed_messages_suite(
@@ -87,10 +80,7 @@ def transformed_messages_suite(
     """
     expectations: list[Expectation] = []
     if archive is not None:
-        expectations += [
-            aggregates.conserved(archive.rows),
-            aggregates.as_ingested(archive, transformed=True),
-        ]
+        expectations += [aggregates.conserved(archive.rows), aggregates.untouched(archive)]
     expectations += [aggregates.TRANSFORMED_DATED, aggregates.FATES_COHERENT]
     if version is not None:
         expectations.append(aggregates.one_version(version))
@@ -103,8 +93,8 @@ def transformed_messages_suite(
     ]
     if any(is_audited(mapping) for mapping in mappings.mappings):
         expectations.append(weights_hold(mappings, tolerance, confidence))
-    if counted_ends(mappings):
+    if partitioned_ends(mappings):
         expectations += [numbers_in_range(mappings), keys_stay(), partitions_balanced(mappings)]
     rows = messages if archive is None else archive.rows
-    measure = MeasureTransformed.of(mappings, rows, seed=seed, version=version, run_id=run_id)
-    return Suite(TRANSFORMED_SUITE, measure, tuple(expectations), mappings, seed)
+    measure = MeasureTransformed(mappings, rows, seed=seed, version=version, run_id=run_id)
+    return Suite("transformed_messages", measure, tuple(expectations), mappings, seed)

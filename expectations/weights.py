@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, time
 from itertools import islice
-from typing import Any, cast
 
 from expectations.expectation import Expectation, Judgement
 from expectations.measures.transformed import TransformedMeasures
 from nats_transform import AccountMappings, Fate
 from nats_transform.audit import (
+    WORST_FIRST,
     Criteria,
     End,
-    MappingAudit,
     Period,
-    Split,
     Tally,
     Verdict,
     assess,
@@ -25,7 +23,7 @@ from nats_transform.audit import (
 from nats_transform.words import plural
 
 SHOWN = 100
-"""How many shares Data Docs shows, and the details have of each day."""
+"""How many shares are shown, and how many rules the details have."""
 
 
 def weights_hold(
@@ -39,40 +37,31 @@ def weights_hold(
     Args:
         mappings: those that wrote the rows.
         tolerance: how many percentage points a share may differ from its weight.
-        confidence: the probability, 0 to 1, that all intervals are right together.
+        confidence: the probability, 0 to 1, that all intervals of shares are right together.
     """
+    audited = AccountMappings([one for one in mappings.mappings if is_audited(one)])
+    criteria = Criteria(tolerance, confidence, "day")
 
     def judge(measures: TransformedMeasures) -> Judgement:
-        audited = [mapping for mapping in mappings.mappings if is_audited(mapping)]
-        assessment = assess(
-            [Period(AccountMappings(audited))],
-            _tallies(measures),
-            Criteria(tolerance, confidence, "day"),
-        )
+        assessment = assess([Period(audited)], _tallies(measures), criteria)
         # What needs a look comes first, and thousands of rules do not all need one.
-        order = (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN)
-        judged = [rule for rule in assessment.rules if rule.messages]
-        judged.sort(key=lambda rule: order.index(rule.verdict))
+        rules = [rule for rule in assessment.rules if rule.messages]
+        rules.sort(key=lambda rule: WORST_FIRST.index(rule.verdict))
+        verdicts = Counter(rule.verdict for rule in rules)
+        counts = ", ".join(f"{verdicts[v]:,} {v}" for v in WORST_FIRST if verdicts[v])
+        observed = f"of {plural(len(rules), 'split')}: {counts}"
         outside = [
             {"mapping": rule.source, "cluster": rule.cluster or "-", "why": rule.reason}
-            for rule in judged
+            for rule in rules
             if rule.verdict is Verdict.OUTSIDE
         ]
-        verdicts = Counter(rule.verdict for rule in judged)
-        told = ", ".join(f"{verdicts[v]:,} {v}" for v in order if verdicts[v])
-        splits = [*islice(_splits(judged), SHOWN * (1 + len(measures.days)))]
+        shares = (share for rule in rules for share in rule.shares(rule))
         return Judgement(
             not outside,
-            f"of {plural(len(judged), 'split')}: {told}"
-            if judged
-            else "no message that a weight applies to",
+            observed if rules else "no message that a weight applies to",
             outside,
-            [
-                {name: value for name, value in share.items() if name != "day"}
-                for share in splits[:SHOWN]
-                if share["day"] is None
-            ],
-            {"splits": splits},
+            [*islice(shares, SHOWN)],
+            rules[:SHOWN],
         )
 
     return Expectation(
@@ -84,21 +73,6 @@ def weights_hold(
         "messages to decide, it doesn't fail.",
         judge, arguments={"tolerance": tolerance, "confidence": confidence},
     )  # fmt: skip
-
-
-def _splits(rules: Iterable[MappingAudit]) -> Iterable[dict[str, Any]]:
-    """Every share as plain numbers: of all days together (`day` is null), then of each day."""
-    whole = [(rule, cast(Split, rule), None) for rule in rules]
-    daily = [
-        (rule, split, split.from_.date().isoformat())
-        # A rule that has messages of one day only has no buckets: that day is the whole.
-        for rule in rules
-        for split in (rule.buckets or (rule,))
-        if split.from_ is not None
-    ]
-    for rule, split, day in (*whole, *daily):
-        for share in rule.shares(split):
-            yield {"day": day} | share
 
 
 def _tallies(measures: TransformedMeasures) -> Iterable[Tally]:

@@ -41,7 +41,6 @@ from jobs.session import Spark
 from jobs.settings.erase import EraseSettings
 from jobs.warehouse import staging
 from jobs.warehouse.accounting import Archived, Tombstone
-from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.erasure import replace_everywhere
 from jobs.warehouse.folder import delete, files_of, filesystem_of
 from jobs.warehouse.paths import NAMESPACE
@@ -62,6 +61,7 @@ from jobs.warehouse.tables import (
     warehouse_errors,
 )
 from jobs.warehouse.unused import YOUNG, needed, unused
+from nats_transform.coverage import Coverage
 from nats_transform.words import plural
 
 ELSEWHERE = (

@@ -36,7 +36,6 @@ from jobs.sources.backup import open_backup
 from jobs.sources.new_backup import NewBackup
 from jobs.warehouse import versions
 from jobs.warehouse.accounting import Archived
-from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.tables import open_table
 from nats_transform import AccountMappings
@@ -46,6 +45,7 @@ from nats_transform.backup.consumers import filters_of, parse_consumer, with_fil
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import mapping_version
 from nats_transform.config.load import load_mappings
+from nats_transform.coverage import Coverage
 from nats_transform.digest import Digest
 from nats_transform.errors import InvalidBackup
 from nats_transform.kernel.covering import Covering

@@ -40,10 +40,10 @@ from jobs.jetstream.stream import StreamState, counts_by_subject, stream_state
 from jobs.jetstream.target import Target, source_stream
 from jobs.progress import advance, step
 from jobs.settings.replay import CONSENTS, Consent, ReplaySettings
-from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import find as find_version
+from nats_transform.coverage import Coverage
 from nats_transform.mappings.subject import decode, encode
 from nats_transform.words import plural
 

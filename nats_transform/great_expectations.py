@@ -66,7 +66,7 @@ def aggregates(
     if mappings is None:
         suite = messages_suite(ingested, explained)
     else:
-        config, seed = batches.wrote(mappings)
+        config, seed = batches.mappings_of(mappings)
         suite = transformed_messages_suite(
             config,
             archive=ingested,

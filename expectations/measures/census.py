@@ -4,47 +4,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.measures.rows import Flag, Sums, flags
-from nats_transform.digest import Digest
-from nats_transform.kernel.digest import digest_batch
+from expectations.measures.rows import Measures, by_day, flags
 
-_SHOWN = (
-    *("stream", "day", "subject", "cluster", "carries"),
-    *("messages", "bytes", "first_ts", "last_ts"),
-)
+_SUMS = ("messages", "bytes")
 
 
-@dataclass(frozen=True)
-class CensusMeasures(Sums):
+@dataclass
+class CensusMeasures(Measures):
     """What was found in rows of `subject_census`.
 
     Attributes:
-        digest: all rows, with the digest of all columns.
         counted: the sums of the columns `messages` and `bytes`.
-        impossible: rows that count nothing, or end before they begin.
     """
 
-    digest: Digest
-    counted: Counter[str]
-    impossible: Flag
+    counted: Counter[str] = field(default_factory=Counter)
+
+    digest = Measures.archive
 
 
 def measure_census(batches: Iterable[pa.RecordBatch]) -> CensusMeasures:
     """The measures of rows of `subject_census`, with the columns in the order of the table."""
-    return sum(map(_measured, batches), CensusMeasures(Digest(), Counter(), Flag()))
-
-
-def _measured(rows: pa.RecordBatch) -> CensusMeasures:
-    messages, sizes = rows.column("messages"), rows.column("bytes")
-    impossible = pc.or_(pc.less(messages, 1), pc.less(sizes, 0))
-    impossible = pc.or_(impossible, pc.greater(rows.column("first_ts"), rows.column("last_ts")))
-    return CensusMeasures(
-        Digest(*digest_batch(rows)),
-        Counter(messages=pc.sum(messages).as_py() or 0, bytes=pc.sum(sizes).as_py() or 0),
-        Flag.of(rows, flags(impossible.fill_null(True)), _SHOWN),
-    )
+    found = CensusMeasures()
+    for day, rows in by_day(batches):
+        messages, sizes = (rows.column(name) for name in _SUMS)
+        possible = pc.and_(pc.greater_equal(messages, 1), pc.greater_equal(sizes, 0))
+        possible = pc.and_(possible, pc.less_equal(rows.column("first_ts"), rows.column("last_ts")))
+        found.count(day, rows, rows.schema.names, rows.schema.names, impossible=~flags(possible))
+        found.counted.update({name: pc.sum(rows.column(name)).as_py() or 0 for name in _SUMS})
+    return found

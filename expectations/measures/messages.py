@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from expectations.measures.rows import (
     Flag,
     Measures,
     StreamDay,
     by_day,
-    is_illegal,
+    flags,
     is_misdated,
     is_missing,
     is_too_long,
 )
-from nats_transform.digest import Digest
-from nats_transform.kernel.digest import digest_batch
-
-Range = tuple[int, int]
+from nats_transform.coverage import Range
+from nats_transform.kernel.messages import MESSAGES
 
 _SHOWN = ("stream", "day", "seq", "ts", "ts_ns", "subject")
+_DATED = ("stream", "seq", "ts", "ts_ns", "day")
+_ILLEGAL = rb"(\A|\.)[*>]?(\.|\z)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +42,7 @@ class Sequences:
     rows: int
 
     @classmethod
-    def of(cls, values: np.ndarray) -> Sequences:
-        """The sequences of one row or more, in any order."""
-        return cls.together([cls(values, values, len(values))])
-
-    @classmethod
-    def together(cls, parts: Sequence[Sequences]) -> Sequences:
+    def of(cls, parts: Sequence[Sequences]) -> Sequences:
         """All sequences of several parts; here, ranges of a part may touch and overlap."""
         firsts = np.concatenate([part.firsts for part in parts])
         order = np.argsort(firsts, kind="stable")
@@ -60,7 +56,7 @@ class Sequences:
         )
 
     def __add__(self, other: Sequences) -> Sequences:
-        return self.together([self, other])
+        return self.of([self, other])
 
     @property
     def ranges(self) -> tuple[Range, ...]:
@@ -68,18 +64,12 @@ class Sequences:
         return tuple(zip(self.firsts.tolist(), self.lasts.tolist(), strict=True))
 
     @property
-    def gaps(self) -> tuple[Range, ...]:
-        """The missing sequences between the first and the last."""
-        before, after = (self.lasts[:-1] + 1).tolist(), (self.firsts[1:] - 1).tolist()
-        return tuple(zip(before, after, strict=True))
-
-    @property
     def repeated(self) -> int:
         """Rows beyond the first of each sequence."""
         return self.rows - int((self.lasts - self.firsts + 1).sum())
 
 
-@dataclass(frozen=True)
+@dataclass
 class MessagesMeasures(Measures):
     """What was found in rows of `messages`.
 
@@ -87,34 +77,36 @@ class MessagesMeasures(Measures):
         sequences: which there are, of each day.
     """
 
-    sequences: Mapping[StreamDay, Sequences]
+    sequences: dict[StreamDay, Sequences] = field(default_factory=dict)
 
     digest = Measures.archive
 
-    def broken(self, rule: str) -> dict[StreamDay, int]:
+    def broken(self, rule: str) -> dict[StreamDay, Flag]:
         """As of all rows; of `repeated` those that have a sequence which another row has."""
         if rule != "repeated":
             return super().broken(rule)
-        return {day: found.repeated for day, found in self.sequences.items() if found.repeated}
+        counts = {day: sequences.repeated for day, sequences in self.sequences.items()}
+        return {
+            day: Flag(rows, ({"stream": day[0], "day": day[1], "messages": rows},))
+            for day, rows in counts.items()
+            if rows
+        }
 
 
 def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:
     """The measures of rows of `messages`, with the columns in the order of the table."""
-    days: dict[StreamDay, Digest] = defaultdict(Digest)
+    found = MessagesMeasures()
     sequences: dict[StreamDay, list[Sequences]] = defaultdict(list)
-    flags: dict[tuple[StreamDay, str], Flag] = defaultdict(Flag)
     for day, rows in by_day(batches):
-        days[day] += Digest(*digest_batch(rows))
-        numbered = rows.column("seq").drop_null()
-        if len(numbered):
-            sequences[day].append(Sequences.of(numbered.to_numpy()))
         subjects = rows.column("subject")
-        for rule, broken in {
-            "misdated": is_missing(rows, ("stream", "seq", "ts", "ts_ns", "day"))
-            | is_misdated(rows),
-            "illegal": is_illegal(subjects) | is_too_long(subjects) | is_missing(rows, ["subject"]),
-        }.items():
-            if broken.any():
-                flags[day, rule] += Flag.of(rows, broken, _SHOWN)
-    ranges = {day: Sequences.together(parts) for day, parts in sequences.items()}
-    return MessagesMeasures(dict(days), dict(flags), ranges)
+        illegal = flags(pc.match_substring_regex(subjects.view(pa.binary()), _ILLEGAL))
+        found.count(
+            day, rows, MESSAGES, _SHOWN,
+            misdated=is_misdated(rows) | is_missing(rows, _DATED),
+            illegal=illegal | is_too_long(subjects) | is_missing(rows, ["subject"]),
+        )  # fmt: skip
+        if len(numbered := rows.column("seq").drop_null()):
+            values = numbered.to_numpy()
+            sequences[day].append(Sequences.of([Sequences(values, values, len(values))]))
+    found.sequences = {day: Sequences.of(parts) for day, parts in sequences.items()}
+    return found

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from expectations.measures.rows import flags, numbers_of, words
+from expectations.measures.rows import flags
 from nats_transform import AccountMappings
+from nats_transform.kernel.counting import texts
 from nats_transform.kernel.proof import IS_SAME, Opinion, Proof
-from nats_transform.mappings.subject import encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,36 +50,26 @@ class Outcomes:
         """Compares each row of a batch."""
         opinion = self.proof.judge(rows)
         fate, reason, source, destination = (
-            expected.are_in(rows.column(name), opinion.states)
-            for name, expected in self._words.items()
+            words.are_in(rows.column(name), opinion.states) for name, words in self._words.items()
         )
-        is_right = (opinion.marks & IS_SAME > 0) & fate & reason & source & destination
-        return Judged(opinion, is_right & _are_drawn(rows, opinion), source & destination)
-
-
-def _are_drawn(rows: pa.RecordBatch, opinion: Opinion) -> np.ndarray:
-    """Whether the rows have the draws that they should have."""
-    draws, is_drawn = rows.column("draw"), opinion.draws >= 0
-    found: np.ndarray = flags(draws.is_valid()) == is_drawn
-    found &= ~is_drawn | (draws.fill_null(0).to_numpy() == opinion.draws)
-    return found
+        draws, is_drawn = rows.column("draw"), opinion.draws >= 0
+        drawn = flags(draws.is_valid()) == is_drawn
+        drawn &= ~is_drawn | (np.asarray(draws.fill_null(0)) == opinion.draws)
+        is_right = (opinion.marks & IS_SAME > 0) & fate & reason & source & destination & drawn
+        return Judged(opinion, is_right, source & destination)
 
 
 class _Words:
     """The word of each state, as numbers that can be compared at once."""
 
     def __init__(self, of_states: Sequence[str | None]) -> None:
-        self._known: dict[bytes | None, int] = {None: 0}
-        self._expected = np.array(list(self._numbers(of_states)), np.int32)
-
-    def _numbers(self, of_states: Sequence[str | None]) -> Iterator[int]:
-        for word in of_states:
-            yield self._known.setdefault(None if word is None else encode(word), len(self._known))
+        self._known: dict[str | None, int] = {}
+        numbers = [self._known.setdefault(word, len(self._known)) for word in of_states]
+        self._expected = np.array(numbers, np.int32)
 
     def are_in(self, column: pa.Array, states: np.ndarray) -> np.ndarray:
         """Whether each value of a column is the word of its state."""
-        found = words(column)
-        there = found.dictionary.view(pa.binary()).to_pylist()
-        numbers = np.array([*(self._known.get(word, -1) for word in there), 0], np.int32)
-        same: np.ndarray = numbers[numbers_of(found)] == self._expected[states]
+        found = texts(column)
+        numbers = np.array([self._known.get(word, -1) for word in found.values], np.int32)
+        same: np.ndarray = numbers[found.numbers] == self._expected[states]
         return same

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from expectations.measures.outcomes import Outcomes
-from expectations.measures.partitions import PartitionedEnd, Partitions, partitioned_ends
+from expectations.measures.outcomes import Judged, Outcomes
+from expectations.measures.partitions import Numbers, partitioned_ends
 from expectations.measures.rows import (
-    Flag,
     Measures,
-    StreamDay,
     by_day,
-    counts_of,
-    is_incoherent,
+    flags,
     is_misdated,
     is_too_long,
-    numbers_of,
     plain_rows,
     sample_hashes,
-    words,
 )
 from nats_transform import AccountMappings, Fate
 from nats_transform.audit import End
 from nats_transform.digest import Digest
+from nats_transform.kernel.counting import combinations, texts
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.kernel.messages import MESSAGES
 from nats_transform.kernel.proof import IS_ILLEGAL
-from nats_transform.mappings.subject import decode
+from nats_transform.mappings.mapping import DRAWS
 
 SAMPLED_ROWS = 2_000
 """About how many messages the scalar library replays; all of a small day.
@@ -47,12 +44,13 @@ KEYED_ROWS = 10_000
 """About how many rows the keys have that must each stay in one partition: all rows of some keys."""
 
 _OF_ENDING = ("cluster", "fate", "mapping_source", "mapping_destination")
-_OUTCOME = ("mapped_subject", "fate", "reason", *_OF_ENDING[2:], "draw")
-_OF_MESSAGE = ("stream", "seq", "subject", "cluster")
+_SHOWN = (
+    *("stream", "seq", "subject", "cluster", "day"),
+    *("mapped_subject", "fate", "reason", "mapping_source", "mapping_destination", "draw"),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """What became of messages of a cluster on a day: their fate, and what made it so."""
 
     day: date | None
@@ -62,25 +60,23 @@ class Ending:
     destination: str | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class TransformedMeasures(Measures):
     """What was found in rows of `transformed_messages`.
 
     Attributes:
         digest: all rows, with the digest of all columns.
         endings: rows of each ending.
-        numbers: rows by partition number as it is written, of each end where it could be found.
-        keys: of some keys, rows by partition number, by end and the hash of the key.
-        key_share: one key in so many is in `keys`.
+        numbers: rows by partition number as it is written, of each end where it can be found.
+        keys: of some keys, rows by hash of the key and partition number, of each end.
         sample: some rows as they were written.
     """
 
-    digest: Digest
-    endings: Counter[Ending]
-    numbers: Mapping[End, Counter[str]]
-    keys: Mapping[tuple[End, int], Counter[str]]
-    key_share: int
-    sample: tuple[dict[str, Any], ...]
+    digest: Digest = field(default_factory=Digest)
+    endings: Counter[Ending] = field(default_factory=Counter)
+    numbers: dict[End, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    keys: dict[End, Counter[tuple[int, str]]] = field(default_factory=lambda: defaultdict(Counter))
+    sample: list[dict[str, Any]] = field(default_factory=list)
 
     def fates_of(self, *days: date) -> dict[str, int]:
         """Rows of each fate; of some days, or of all."""
@@ -91,118 +87,89 @@ class TransformedMeasures(Measures):
         return {fate.value: counted[fate.value] for fate in Fate}
 
 
-@dataclass(frozen=True)
 class MeasureTransformed:
     """Measures rows of `transformed_messages`; it can be sent to a task.
 
-    Attributes:
-        outcomes: what the mappings make that the rows were written with.
-        ends: the partition functions of the mappings.
+    Args:
+        mappings, seed: what the rows were written with.
+        messages: about how many there are, which decides how large a part the samples are.
         version: the mapping version that the rows should name; not looked at if None.
-        one_row_in, one_key_in: how large a part the samples are.
-        sample: a number that decides which rows are replayed.
+        run_id: decides which rows are in the sample.
     """
 
-    outcomes: Outcomes
-    ends: Sequence[PartitionedEnd]
-    version: str | None
-    one_row_in: int
-    one_key_in: int
-    sample: int = 0
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         mappings: AccountMappings,
         messages: int,
         *,
         seed: int = 0,
         version: str | None = None,
         run_id: str = "",
-    ) -> MeasureTransformed:
-        """For about so many messages under these mappings and this seed."""
-        outcomes, ends = Outcomes(mappings, seed), partitioned_ends(mappings)
-        rows, keys = max(1, messages // SAMPLED_ROWS), max(1, messages // KEYED_ROWS)
-        return cls(outcomes, ends, version, rows, keys, crc32(run_id.encode()))
+    ) -> None:
+        self._outcomes, self._version = Outcomes(mappings, seed), version
+        one_key_in = max(1, messages // KEYED_ROWS)
+        states = self._outcomes.proof.states
+        self._numbers = Numbers(partitioned_ends(mappings), states, one_key_in)
+        self._one_row_in, self._sample = max(1, messages // SAMPLED_ROWS), crc32(run_id.encode())
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> TransformedMeasures:
         """The measures of some rows, with the columns in the order of the table."""
-        days: dict[StreamDay, Digest] = defaultdict(Digest)
-        digest, endings = Digest(), Counter[Ending]()
-        flags: dict[tuple[StreamDay, str], Flag] = defaultdict(Flag)
-        partitions = Partitions(self.outcomes.proof, self.ends, self.one_key_in)
-        sample: list[dict[str, Any]] = []
+        found = TransformedMeasures()
         for day, rows in by_day(batches):
-            days[day] += Digest(*digest_batch(rows, tuple(MESSAGES)))
-            digest += Digest(*digest_batch(rows))
-            judged = self.outcomes.judge(rows)
-            right, wrong = np.flatnonzero(judged.is_right), np.flatnonzero(~judged.is_right)
-            outcome = rows.select([*_OF_MESSAGE, "day", *_OUTCOME])
-            others = outcome.take(pa.array(wrong))
-            for ending, count in self._endings(rows, judged.opinion.states, right):
-                endings[Ending(day[1], *ending)] += count
-            for ending, count in _endings(others) if len(wrong) else ():
-                endings[Ending(day[1], *ending)] += count
+            judged = self._outcomes.judge(rows)
             mapped = rows.column("mapped_subject")
-            partitions.add(
-                judged.opinion,
-                mapped,
-                right,
-                np.flatnonzero(~judged.is_right & judged.is_of_end),
-            )
-            for rule, broken in {
-                "misdated": is_misdated(rows),
-                "misversioned": self._is_misversioned(rows),
-                "illegal": (judged.opinion.marks & IS_ILLEGAL > 0) | is_too_long(mapped),
-                "different": ~judged.is_right,
-            }.items():
-                if broken.any():
-                    flags[day, rule] += Flag.of(outcome, broken, outcome.schema.names)
-            # Rows that are right in every column do not contradict themselves.
-            if (broken := is_incoherent(others)).any():
-                flags[day, "incoherent"] += Flag.of(others, broken, others.schema.names)
-            sample += plain_rows(self._sampled(outcome))
-        return TransformedMeasures(
-            days=dict(days),
-            flags=dict(flags),
-            digest=digest,
-            endings=endings,
-            numbers=dict(partitions.numbers),
-            keys=dict(partitions.keys),
-            key_share=self.one_key_in,
-            sample=tuple(sample),
-        )
-
-    def _endings(
-        self, rows: pa.RecordBatch, states: np.ndarray, places: np.ndarray
-    ) -> Iterable[tuple[tuple[Any, ...], int]]:
-        """What became of rows that are right: cluster, fate, source and destination."""
-        clusters = words(rows.column("cluster"))
-        names = [*clusters.dictionary.view(pa.binary()).to_pylist(), None]
-        both = states[places].astype(np.int64) * len(names) + numbers_of(clusters)[places]
-        for number, count in counts_of(both):
-            name = names[number % len(names)]
-            state = self.outcomes.proof.states[number // len(names)]
-            cluster = None if name is None else decode(name)
-            yield (cluster, state.fate.value, state.source, state.destination), count
-
-    def _is_misversioned(self, rows: pa.RecordBatch) -> np.ndarray:
-        versions = words(rows.column("mapping_version"))
-        known = [*versions.dictionary.to_pylist(), None]
-        differs = np.array([self.version not in (None, version) for version in known])
-        found: np.ndarray = differs[numbers_of(versions)]
+            found.digest += Digest(*digest_batch(rows))
+            found.count(
+                day, rows, MESSAGES, _SHOWN,
+                misdated=is_misdated(rows),
+                misversioned=self._is_misversioned(rows),
+                illegal=(judged.opinion.marks & IS_ILLEGAL > 0) | is_too_long(mapped),
+                different=~judged.is_right,
+                incoherent=_is_incoherent(rows, judged),
+            )  # fmt: skip
+            names = (texts(rows.column(name)) for name in _OF_ENDING)
+            for ending, count in combinations(*names):
+                found.endings[Ending(day[1], *ending)] += count
+            for end, key, number, count in self._numbers.of(judged, mapped):
+                if key is None:
+                    found.numbers[end][number] += count
+                else:
+                    found.keys[end][key, number] += count
+            numbers = np.asarray(rows.column("seq").fill_null(0)) ^ self._sample
+            sampled = np.flatnonzero(sample_hashes(numbers) % self._one_row_in == 0)
+            found.sample += plain_rows(rows.select(_SHOWN).take(pa.array(sampled)))
         return found
 
-    def _sampled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        numbers = rows.column("seq").fill_null(0).to_numpy() ^ self.sample
-        chosen = np.flatnonzero(sample_hashes(numbers) % self.one_row_in == 0)
-        return rows.take(pa.array(chosen))
+    def _is_misversioned(self, rows: pa.RecordBatch) -> np.ndarray:
+        versions = texts(rows.column("mapping_version"))
+        known = [self._version in (None, version) for version in versions.values]
+        found: np.ndarray = ~np.array(known)[versions.numbers]
+        return found
 
 
-def _endings(rows: pa.RecordBatch) -> Iterable[tuple[tuple[Any, ...], int]]:
-    """What became of the rows, and of how many."""
-    columns = pa.table({name: words(rows.column(name)) for name in _OF_ENDING})
-    counts = columns.group_by(_OF_ENDING, use_threads=False).aggregate([([], "count_all")])
-    for batch in counts.to_batches():
-        for row in plain_rows(batch):
-            yield tuple(row[name] for name in _OF_ENDING), row["count_all"]
+def _is_incoherent(rows: pa.RecordBatch, judged: Judged) -> np.ndarray:
+    """Whether the columns that tell the outcome contradict one another.
+
+    Those of rows that are right in every column do not.
+    """
+    wrong = np.flatnonzero(~judged.is_right)
+    found = np.zeros(len(rows), np.bool_)
+    if not len(wrong):
+        return found
+    rows = rows.select(_SHOWN).take(pa.array(wrong))
+    has_subject, has_mapping, has_reason = (
+        flags(rows.column(name).is_valid())
+        for name in ("mapped_subject", "mapping_source", "reason")
+    )
+    fate, draws = rows.column("fate").cast(pa.string()), rows.column("draw")
+    is_mapped, is_invalid = (flags(pc.equal(fate, f.value)) for f in (Fate.MAPPED, Fate.INVALID))
+    passes = is_mapped | flags(pc.equal(fate, Fate.UNMATCHED.value))
+    is_known = flags(pc.is_in(fate, pa.array([f.value for f in Fate])))
+    moved = pc.not_equal(
+        *(rows.column(name).view(pa.binary()) for name in ("mapped_subject", "subject"))
+    )
+    broken = ~is_known | (has_subject != passes) | (has_reason != is_invalid)
+    broken |= (passes & (has_mapping != is_mapped)) | (flags(moved) & ~has_mapping)
+    broken |= flags(pc.or_(pc.less(draws, 0), pc.greater_equal(draws, DRAWS)))
+    found[wrong] = broken
+    return found

@@ -26,10 +26,10 @@ from jobs.audit.repeats import COLUMNS, Repeats, repeats_of
 from jobs.audit.result import AuditError, KeyStickiness
 from jobs.audit.rows import Parts, Rows
 from jobs.audit.spread import Keyed, sticky
-from jobs.files.counting import Coded, combinations, hours, texts
 from nats_transform import Mapping
 from nats_transform.audit import Doubled, End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.audit.chance import Draws
+from nats_transform.kernel.counting import Coded, combinations, hours, texts
 from nats_transform.mappings.shape import Shape, shape_of, shape_of_filter
 from nats_transform.mappings.subject import collide, is_subset
 

@@ -18,13 +18,13 @@ from pyiceberg.table import Table
 from jobs.audit.result import AuditError
 from jobs.audit.rows import Parts, Rows
 from jobs.errors import NoTable
-from jobs.files.counting import combinations, hours, texts
 from jobs.session import Spark
 from jobs.settings.audit import AuditSettings
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform import Fate
 from nats_transform.audit import End, Period, Tally
+from nats_transform.kernel.counting import combinations, hours, texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jobs.files.counting import Coded
 from nats_transform.audit import End, Scope
 from nats_transform.audit.chance import STRETCH, Draws
+from nats_transform.kernel.counting import Coded
 
 
 @dataclass(frozen=True)

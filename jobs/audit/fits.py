@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.files.counting import Coded
 from nats_transform.audit.chance import KEYS
 from nats_transform.kernel import Program
+from nats_transform.kernel.counting import Coded
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.pieces import KeyHash
 from nats_transform.kernel.rules import End, Ends, Rule, State

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.audit.rows import Reading, Rows
-from jobs.files.counting import Coded
 from jobs.files.grouped import Grouping, grouped
 from jobs.files.task import Task
+from nats_transform.kernel.counting import Coded
 
 MSG_ID = "Nats-Msg-Id"
 COLUMNS = ("seq", "headers")

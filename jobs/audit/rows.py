@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.files.counting import texts
 from jobs.files.engine import run
 from jobs.files.intact import check_files, not_looked_at
 from jobs.files.read import Reader
@@ -30,6 +29,7 @@ from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.staging import new_folder
 from nats_transform.audit import Period
 from nats_transform.kernel import Program, compile_mappings
+from nats_transform.kernel.counting import texts
 from nats_transform.kernel.program import outcome_schema
 from nats_transform.mappings.subject import encode
 from nats_transform.mappings.unseen import Unseen

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from jobs.audit.result import KeyStickiness, PartitionBalance
 from jobs.audit.rows import Parts, Reading, Rows
-from jobs.files.counting import texts
 from jobs.files.grouped import Grouping, grouped
 from jobs.files.task import Task
 from jobs.files.tokens import TokenAt
 from nats_transform import Mapping as SubjectMapping
 from nats_transform.audit import Period, is_audited
+from nats_transform.kernel.counting import texts
 from nats_transform.mappings.subject import encode
 
 MOST_PARTITIONS = 1024

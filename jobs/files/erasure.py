@@ -20,8 +20,8 @@ from jobs.files.task import Piece
 from jobs.files.text import restored_rows
 from jobs.files.write import Writer, Written
 from jobs.progress import advance
-from jobs.warehouse.coverage import NONE, Coverage
 from jobs.warehouse.rows import Total
+from nats_transform.coverage import NONE, Coverage
 from nats_transform.kernel.covering import Covering
 
 

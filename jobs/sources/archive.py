@@ -26,10 +26,10 @@ from jobs.progress import advance, step
 from jobs.settings.days import utc
 from jobs.sources.backup import Backup
 from jobs.sources.source import ReadTask, Span
-from jobs.warehouse.coverage import NONE, Coverage
 from jobs.warehouse.rows import DAY_NS, constant, header_values, rows_of
 from jobs.warehouse.tables import times_of
 from nats_transform.backup.archive import Batch, Head, Point, read_head, read_messages
+from nats_transform.coverage import NONE, Coverage
 from nats_transform.errors import InvalidBackup
 from nats_transform.kernel.covering import Covering
 

@@ -20,10 +20,10 @@ from jobs.progress import advance, step
 from jobs.sources.dumps import Block, ReadBlock
 from jobs.sources.files import DumpFiles
 from jobs.sources.source import Span
-from jobs.warehouse.coverage import NONE, Coverage
 from jobs.warehouse.rows import Total
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import data_files
+from nats_transform.coverage import NONE, Coverage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,9 +30,9 @@ from jobs.jetstream.stream import (
     wanted_range,
 )
 from jobs.settings.connection import NatsSettings
-from jobs.warehouse.coverage import NONE, Coverage
 from jobs.warehouse.rows import DAY_NS
 from jobs.warehouse.tables import times_of
+from nats_transform.coverage import NONE, Coverage
 
 _MOST_SPANS = 250  # each takes some requests, so a server that lies must not make us plan many
 ReadTask = Callable[[Any], Iterator[pa.RecordBatch]]

@@ -15,10 +15,12 @@ from orchestration.metadata.values import Plain
 if TYPE_CHECKING:  # they load Great Expectations and SciPy, which take longer than all else
     from expectations.expectation import Report
     from jobs.audit.result import AuditResult
+    from nats_transform.audit import MappingAudit
 
 Share = Mapping[str, Any]
 """A destination's share of the messages of its mapping in one cluster, as plain values."""
 
+_DAY = "%Y-%m-%d"
 _MOST_SHARES = 30
 """More numbers with a plot of their own than this help nobody; the table has them all."""
 
@@ -30,16 +32,16 @@ def shares_of_checks(report: Report, day: date | None = None) -> Mapping[str, Pl
         report: what the checks counted on the way, so that this costs no pass.
         day: the split of this day alone; the balance is always of all days of the run.
     """
-    wanted = None if day is None else day.isoformat()
-    shares = [share for share in _splits_of(report) if share["day"] == wanted]
-    worst = worst_of_checks(report) if day is None else {}
-    return {**worst, **_split(shares), **_balance(_balances_of(report))}
+    rules, balance = _rules_of(report), _balance(_balances_of(report))
+    if day is not None:
+        of_day = [share for share in _parts(rules, _DAY) if share["when"] == f"{day:{_DAY}}"]
+        return {**_split(of_day), **balance}
+    return {**_worst(_parts(rules, _DAY)), **_split(_wholes(rules)), **balance}
 
 
 def worst_of_checks(report: Report) -> Mapping[str, Plain]:
     """The day and cluster whose split is furthest off, by the checks."""
-    shares = [{**share, "when": share["day"]} for share in _splits_of(report) if share["day"]]
-    return _worst(shares)
+    return _worst(_parts(_rules_of(report), _DAY))
 
 
 def busiest_of_checks(report: Report) -> Mapping[str, Plain]:
@@ -49,34 +51,41 @@ def busiest_of_checks(report: Report) -> Mapping[str, Plain]:
 
 def shares_of_audit(result: AuditResult) -> Mapping[str, Plain]:
     """Each share compared with its weight, and the balance of partitions, as an audit has them."""
-    shares = [share for rule in result.rules for share in rule.shares(rule)]
-    form = "%Y-%m-%d %H:%M" if result.by == "hour" else "%Y-%m-%d"
-    parts = [
-        share | {"when": part.from_.strftime(form)}
-        for rule in result.rules
-        for part in rule.buckets or (rule,)
-        if part.from_ is not None
-        for share in rule.shares(part)
-    ]
+    parts = _parts(result.rules, "%Y-%m-%d %H:%M" if result.by == "hour" else _DAY)
     outside = sum(part.verdict == "outside" for rule in result.rules for part in rule.buckets)
     # The deviation of the whole time hides an hour that is far off.
     counts = {f"{result.by}s outside": outside} if parts else {}
     balance = [(balance.destination, balance.counts) for balance in result.partitions]
-    return {**_worst(parts), **counts, **_split(shares), **_balance(balance)}
+    return {**_worst(parts), **counts, **_split(_wholes(result.rules)), **_balance(balance)}
 
 
-def _splits_of(report: Report) -> Sequence[Share]:
-    splits: Sequence[Share] = _details(report, "ExpectWeightsToHold").get("splits", ())
-    return splits
+def _wholes(rules: Sequence[MappingAudit]) -> list[Share]:
+    """The shares of all hours or days together."""
+    return [share for rule in rules for share in rule.shares(rule)]
+
+
+def _parts(rules: Sequence[MappingAudit], form: str) -> list[Share]:
+    """The shares of each hour or day, and when that was; without buckets there is only one."""
+    return [
+        share | {"when": part.from_.strftime(form)}
+        for rule in rules
+        for part in rule.buckets or (rule,)
+        if part.from_ is not None
+        for share in rule.shares(part)
+    ]
+
+
+def _rules_of(report: Report) -> Sequence[MappingAudit]:
+    return _details(report, "ExpectWeightsToHold") or ()
 
 
 def _balances_of(report: Report) -> Sequence[tuple[str, Sequence[int]]]:
-    balances = _details(report, "ExpectPartitionsToBeBalanced").get("balance", ())
-    return [(entry["destination"], entry["counts"]) for entry in balances]
+    balances = _details(report, "ExpectPartitionsToBeBalanced") or {}
+    return [(end.destination, counts) for end, counts in balances.items()]
 
 
-def _details(report: Report, expectation: str) -> Mapping[str, Any]:
-    return next((r.details or {} for r in report.results if r.name == expectation), {})
+def _details(report: Report, expectation: str) -> Any:
+    return next((r.details for r in report.results if r.name == expectation), None)
 
 
 def _worst(shares: Sequence[Share]) -> Mapping[str, Plain]:

@@ -121,7 +121,7 @@ def measure(
     seed: int = SEED,
 ) -> MeasureTransformed:
     """Measures transformed messages; of so few every row is in every sample."""
-    return MeasureTransformed.of(mappings, messages, seed=seed, version=version)
+    return MeasureTransformed(mappings, messages, seed=seed, version=version)
 
 
 Change = Callable[[list[Row]], object]

@@ -370,7 +370,7 @@ regex = {"type": "expect_column_values_to_not_match_regex"}
 suite = suite_of("threes", [regex | {"kwargs": {"column": "subject", "regex": "3$"}}])
 settings = TransformSettings.model_validate_json(Path(folder, "transform.json").read_text())
 spark = SessionOnDemand(SparkSettings(master=master, config=config))
-print(transform(spark, settings, sift=Sieve.of([suite])).model_dump_json())
+print(transform(spark, settings, sift=Sieve([suite])).model_dump_json())
 """
 
 

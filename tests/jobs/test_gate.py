@@ -175,4 +175,4 @@ def test_published_rows_are_verified(shop: Path, dump: tuple[str, ...], tmp_path
     pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
     code, out, error = nats_transform("verify-table", *where)
     assert code == 1, error
-    assert "ExpectMessagesToBeConserved: 49 out" in out
+    assert "ExpectMessagesToBeConserved: 49 messages" in out

@@ -45,10 +45,10 @@ from jobs.settings.replay import ReplaySettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
-from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import open_table
+from nats_transform.coverage import Coverage
 from tests.support.command import nats_transform
 from tests.support.streams import Stream, new_stream
 

@@ -13,13 +13,13 @@ from jobs.audit.draws import Measure, Measuring
 from jobs.audit.headline import headline
 from jobs.audit.result import AuditResult
 from jobs.audit.run import run
-from jobs.files.counting import Coded
 from jobs.pages.audit import render
 from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import End, Period, Verdict
 from nats_transform.audit.chance import STRETCH
+from nats_transform.kernel.counting import Coded
 from tests.jobs.audit.rehearsal import HERE
 from tests.support.archive import archive, message
 

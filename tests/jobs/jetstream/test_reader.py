@@ -25,8 +25,8 @@ from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, StreamState, split, stream_state
 from jobs.settings.connection import NatsSettings
 from jobs.sources.source import StreamSource
-from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.rows import SCHEMA
+from nats_transform.coverage import Coverage
 from tests.support.restarting import restart
 
 pytestmark = pytest.mark.server

@@ -32,11 +32,11 @@ from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import Backup, open_backup, restored
-from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from nats_transform.backup import archive as format
 from nats_transform.backup.s2 import Decoder
+from nats_transform.coverage import Coverage
 from tests.support.backups import Entry, archive, packed, state_of
 from tests.support.stream_backups import back_up
 

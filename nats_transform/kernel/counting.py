@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.errors import ArchiveError
+from nats_transform.errors import NatsTransformError
 from nats_transform.mappings.subject import decode
 
 _MOST_CELLS = 2**16
@@ -53,11 +53,11 @@ def hours(times: pa.Array) -> Coded:
     """The hour of each time, in whole hours since 1970.
 
     Raises:
-        ArchiveError: a message has no time.
+        NatsTransformError: a message has no time.
     """
     micros = times.view(pa.int64())
     if micros.null_count:
-        raise ArchiveError("a message has no time: ingest the stream again")
+        raise NatsTransformError("a message has no time: ingest the stream again")
     ends = pc.min_max(micros).as_py()
     first, last = (ends[name] // _HOUR_MICROS for name in ("min", "max"))
     if first == last:  # the usual case, because messages are stored in the order of their times
