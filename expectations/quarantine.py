@@ -6,6 +6,7 @@ it is from the mean, no batch can say.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -29,6 +30,9 @@ _OF_ALL_ROWS = {
     "expect_column_value_z_scores_to_be_less_than",
     "expect_compound_columns_to_be_unique",
 }
+
+_ALONE = threading.Lock()
+"""One batch at a time: the tasks of this process share the data source, which knows the last."""
 
 
 class Sieve:
@@ -55,9 +59,11 @@ class Sieve:
             ChecksBroken: an expectation could not be checked.
         """
         reasons: list[str | None] = [None] * len(rows)
-        batch = _batches().get_batch({"dataframe": rows.to_pandas()})
         for suite in self._suites:
-            for found in batch.validate(suite, result_format="COMPLETE").results:
+            with _ALONE:
+                batch = _batches().get_batch({"dataframe": rows.to_pandas()})
+                results = batch.validate(suite, result_format="COMPLETE").results
+            for found in results:
                 reason = f"{suite.name}: {found.expectation_config.type}"
                 if (fault := fault_of(found)) is not None:
                     raise ChecksBroken(f"suite {reason}: {fault}")
