@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
+import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from string import Template
 from typing import Any, Literal, NamedTuple
@@ -30,12 +29,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from expectations.batches import aggregates
 from expectations.expectation import ExpectationResult, Report, plain
-from expectations.great import fault_of, great_suite, measured, new_context, table
-from expectations.measures.rows import EXAMPLES
+from expectations.great import fault_of, great_suite, measured, new_context
+from expectations.measures import EXAMPLES
 from nats_transform.untrusted import visible
 
 LISTED = 100
 """Runs that the index lists, the latest; the pages of older ones stay."""
+
+_PAGES = Environment(
+    loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined,
+    finalize=lambda value: visible(value) if type(value) is str else value,
+)  # fmt: skip
 
 
 class Checked(NamedTuple):
@@ -52,57 +56,13 @@ class Checked(NamedTuple):
     fault: str | None
 
 
-class WritePage(ValidationAction):
-    """Writes the page of a checkpoint's run and the index of all runs: its first action."""
-
-    type: Literal["nats_page"] = "nats_page"
-
-    _folder: Path = PrivateAttr()
-    _results: tuple[ExpectationResult, ...] = PrivateAttr(())
-    _page: Path | None = PrivateAttr(None)
-
-    def run(
-        self, checkpoint_result: CheckpointResult, action_context: ActionContext | None = None
-    ) -> dict[str, str]:
-        """Writes them, and says where the page is."""
-        run: Any
-        ((run, found),) = checkpoint_result.run_results.items()
-        if not self._results:
-            self._results = tuple(_of_user(result, found.suite_name) for result in found.results)
-        *folders, last = run.to_tuple()
-        pages = self._folder / "data_docs"
-        page = pages.joinpath(*folders, f"{last}.html")
-        _write(
-            page,
-            "page.html",
-            title=f"{found.suite_name}: {run.run_id.run_name}",
-            time=f"{run.run_id.run_time:%Y-%m-%d %H:%M:%S}",
-            results=sorted(self._results, key=lambda result: result.success),
-            failed=sum(not result.success for result in self._results),
-            home=os.path.relpath(pages / "index.html", page.parent),
-        )
-        _write_index(pages, self._folder / "results")
-        self._page = page
-        return {"page": str(page)}
-
-
 def keep(
     report: Report, folder: Path, *, name: str, actions: Sequence[ValidationAction] = ()
 ) -> Checked:
-    """Runs a checkpoint over the suite of a report.
-
-    In the folder are `results` (JSON, as Great Expectations writes them) and `data_docs` (HTML;
-    open `data_docs/index.html`). Nothing else is written.
-
-    Args:
-        report: the report; its measures are not taken again.
-        folder: where results and Data Docs are kept; shared by all runs.
-        name: what the rows are, for people: a stream and its days.
-        actions: what else happens, such as a message to Slack.
-    """
-    suite, results = great_suite(report.suite), report.results[: len(report.suite.expectations)]
+    """Runs a checkpoint over the suite of a report, whose measures are not taken again."""
+    results = report.results[: len(report.suite.expectations)]
     with measured(report.measures):
-        frame = aggregates(report)
+        suite, frame = great_suite(report.suite), aggregates(report)
         return run_checkpoint(suite, frame, folder, name=name, actions=actions, results=results)
 
 
@@ -119,20 +79,21 @@ def run_checkpoint(
 
     Args:
         suite, frame: what must hold of what.
-        folder, name, actions: as `keep` takes them.
+        folder: where `results` (JSON, as Great Expectations writes them) and `data_docs` (HTML;
+            open `data_docs/index.html`) of all runs are kept. Nothing else is written.
+        name: what the rows are, for people: a stream and its days.
+        actions: what else happens, such as a message to Slack.
         results: those of the gate, which the page shows; else those of the checkpoint.
     """
     context = new_context(folder.absolute() / "results")
     sources = context.data_sources
-    is_pandas = isinstance(frame, pd.DataFrame)
-    source = sources.add_pandas("rows") if is_pandas else sources.add_spark("rows")
-    data = source.add_dataframe_asset(suite.name).add_batch_definition_whole_dataframe(name)
+    add = sources.add_pandas if isinstance(frame, pd.DataFrame) else sources.add_spark
+    data = add("rows").add_dataframe_asset(suite.name).add_batch_definition_whole_dataframe(name)
     definition = ValidationDefinition(name=suite.name, data=data, suite=context.suites.add(suite))
-    context.validation_definitions.add(definition)
     checkpoint = context.checkpoints.add(
         gx.Checkpoint(
             name=suite.name,
-            validation_definitions=[definition],
+            validation_definitions=[context.validation_definitions.add(definition)],
             actions=[WritePage(name="page"), *actions],
         )
     )
@@ -151,6 +112,39 @@ def run_checkpoint(
     return Checked(write._results, write._page, fault)
 
 
+class WritePage(ValidationAction):
+    """Writes the page of a checkpoint's run and the index of all runs: its first action."""
+
+    type: Literal["nats_page"] = "nats_page"
+
+    _folder: Path = PrivateAttr()
+    _results: tuple[ExpectationResult, ...] = PrivateAttr(())
+    _page: Path | None = PrivateAttr(None)
+
+    def run(
+        self, checkpoint_result: CheckpointResult, action_context: ActionContext | None = None
+    ) -> dict[str, str]:
+        """Writes them, and says where the page is."""
+        run: Any
+        ((run, found),) = checkpoint_result.run_results.items()
+        self._results = self._results or tuple(
+            _of_user(result, found.suite_name) for result in found.results
+        )
+        pages = self._folder / "data_docs"
+        page = pages.joinpath(*run.to_tuple()).with_suffix(".html")
+        _write(
+            page,
+            title=f"{found.suite_name}: {run.run_id.run_name}",
+            time=f"{run.run_id.run_time:%Y-%m-%d %H:%M:%S}",
+            results=sorted(self._results, key=lambda result: result.success),
+            failed=sum(not result.success for result in self._results),
+            home=os.path.relpath(pages / "index.html", page.parent),
+        )
+        write_index(self._folder)
+        self._page = page
+        return {"page": str(page)}
+
+
 def _of_user(found: ExpectationValidationResult, suite: str) -> ExpectationResult:
     """A result of Great Expectations as the gate has them; the topic is the name of the suite."""
     config: Any = found.expectation_config
@@ -159,17 +153,15 @@ def _of_user(found: ExpectationValidationResult, suite: str) -> ExpectationResul
     if broken is not None:
         observed = f"{broken:,} of {result['element_count']:,} rows break it"
     column = str(config.kwargs.get("column", "value"))
+    some = (result.get("partial_unexpected_list") or ())[:EXAMPLES]
     return ExpectationResult(
+        bool(found.success),
+        fault_of(found) or visible(str(observed)),
+        [{column: plain(value)} for value in some],
         name=config.type,
         topic=suite,
         expects=visible(config.description or _sentence(config)),
-        success=bool(found.success),
         blocks=config.severity.value == "critical",
-        observed=fault_of(found) or visible(str(observed)),
-        examples=[
-            {column: plain(value)}
-            for value in (result.get("partial_unexpected_list") or ())[:EXAMPLES]
-        ],
     )
 
 
@@ -180,19 +172,15 @@ def _sentence(config: Any) -> str:
     return Template(value.template).safe_substitute(parameters)
 
 
-def _write_index(folder: Path, results: Path) -> None:
-    """Writes the index of the latest runs.
-
-    Args:
-        folder: the folder of the pages.
-        results: the folder of the results, laid out like the pages.
-    """
+def write_index(folder: Path) -> None:
+    """Writes the index of the latest runs; those whose results are damaged are left out."""
+    results = folder / "results"
     files = sorted(results.glob("*/*/*/*.json"), key=lambda file: file.parent.name, reverse=True)
-    runs = [run for file in files[:LISTED] if (run := _run(file, results)) is not None]
-    _write(folder / "index.html", "index.html", runs=runs, left_out=len(files[LISTED:]))
+    runs = [run for file in files[:LISTED] if (run := summary(file, results)) is not None]
+    _write(folder / "data_docs" / "index.html", runs=runs, left_out=len(files[LISTED:]))
 
 
-def _run(file: Path, results: Path) -> dict[str, Any] | None:
+def summary(file: Path, results: Path) -> dict[str, Any] | None:
     """A run for the index; None if its file is damaged, or another run is just writing it."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -210,23 +198,10 @@ def _run(file: Path, results: Path) -> dict[str, Any] | None:
         return None
 
 
-@cache
-def _templates() -> Environment:
-    # Once for all pages: reading the templates takes longer than filling them.
-    found = Environment(
-        loader=PackageLoader(__package__, "templates"), autoescape=True, undefined=StrictUndefined
-    )
-    found.finalize = lambda value: visible(value) if type(value) is str else value
-    found.filters["table"] = table
-    return found
-
-
-def _write(file: Path, template: str, **content: Any) -> None:
+def _write(file: Path, **content: Any) -> None:
     """Writes a page at once: someone may be reading it, or another run writing it."""
+    template = "index.html" if file.name == "index.html" else "page.html"
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=file.parent, suffix=".tmp", delete=False
-    ) as temporary:
-        temporary.write(_templates().get_template(template).render(content))
-    os.chmod(temporary.name, 0o644)
-    os.replace(temporary.name, file)
+    temporary = file.with_name(f".{uuid.uuid4().hex}.tmp")
+    temporary.write_text(_PAGES.get_template(template).render(content), encoding="utf-8")
+    temporary.replace(file)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from expectations.measures.rows import EXAMPLES, StreamDay
+from expectations.measures import EXAMPLES, StreamDay
 from nats_transform import AccountMappings, NatsTransformError
 from nats_transform.untrusted import visible
 

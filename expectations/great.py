@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -42,19 +42,15 @@ from great_expectations.expectations.expectation_configuration import Expectatio
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
-from great_expectations.render.components import (
-    CollapseContent,
-    LegacyDiagnosticRendererType,
-    RenderedTableContent,
-)
+from great_expectations.render.components import LegacyDiagnosticRendererType
 from great_expectations.render.renderer.renderer import renderer
 
 from expectations.batches import ReadFiles, count_of, mappings_of, measures_of
-from expectations.determinism import every_outcome, scalar_replay
-from expectations.expectation import Expectation, Row, Suite, plain
-from expectations.measures.rows import EXAMPLES
+from expectations.expectation import Expectation, Suite, plain
+from expectations.measures import EXAMPLES
+from expectations.outcomes import every_outcome
 from expectations.partitions import keys_stay, numbers_in_range, partitions_balanced
-from expectations.suites import transformed_messages_suite
+from expectations.transformed import transformed_messages_suite
 from expectations.weights import weights_hold
 from nats_transform.config import canonical
 from nats_transform.untrusted import visible
@@ -133,46 +129,11 @@ class GreatExpectation(BatchExpectation):
         }
         return {"success": judgement.success, "result": result}
 
-    # Data Docs takes texts, and the cells of tables, for HTML.
-
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
     def _diagnostic_observed_value_renderer(cls, *_: Any, **given: Any) -> str:
+        # Data Docs takes it for HTML.
         return escape(str(given["result"].result.get("observed_value", "")))
-
-    @classmethod
-    @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
-    def _diagnostic_unexpected_table_renderer(
-        cls, *_: Any, **given: Any
-    ) -> list[RenderedTableContent | CollapseContent] | None:
-        found = given["result"].result
-        parts = (found.get(name) or () for name in ("examples", "evidence"))
-        return [
-            RenderedTableContent(
-                content_block_type="table",
-                header_row=[escape(name) for name in names],
-                table=[[escape(cell) for cell in row] for row in cells],
-                styling={"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}},
-            )
-            for names, cells in map(table, parts)
-            if cells
-        ] or None
-
-
-def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Rows as people read them: the names of columns that say something, and the cells."""
-    names = list(dict.fromkeys(name for row in rows for name in row if row[name] is not None))
-    return names, [[_words(row.get(name)) for name in names] for row in rows]
-
-
-def _words(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4f}".rstrip("0").rstrip(".")
-    return visible(str(plain(value)))
 
 
 _OWN: dict[str, Any] = {}
@@ -195,7 +156,6 @@ def _great(name: str, make: Callable[..., Expectation]) -> Any:
 
 
 ExpectEveryOutcomeToAgree = _great("ExpectEveryOutcomeToAgree", every_outcome)
-ExpectScalarReplayToAgree = _great("ExpectScalarReplayToAgree", scalar_replay)
 ExpectWeightsToHold = _great("ExpectWeightsToHold", weights_hold)
 ExpectPartitionNumbersInRange = _great("ExpectPartitionNumbersInRange", numbers_in_range)
 ExpectKeysToKeepTheirPartition = _great("ExpectKeysToKeepTheirPartition", keys_stay)

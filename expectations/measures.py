@@ -1,4 +1,9 @@
-"""What is measured of the rows of any table: how many of each day, and which break a rule."""
+"""What is measured of the rows of a table: how many of each day, and which break a rule.
+
+A table is read once for all its expectations: a task measures its rows, batch by batch, and what
+tasks find can be added up. Digests are the kernel's, as everywhere; all else is found by other code
+than the kernel, so that the checks see what a fault of the kernel would hide.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +11,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from nats_transform import Fate
+from nats_transform.audit import End
 from nats_transform.digest import Digest
 from nats_transform.kernel.counting import texts
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mappings.subject import decode
 
-MAX_SUBJECT = 4096 - 24
-"""Bytes of the longest subject that can be published under the server's default limits.
-
-The arguments of a PUB line, the subject and two sizes, must fit in `max_control_line`, which is
-4096 (`overMaxControlLineLimit` in nats-server `server/parser.go`). The 24 are two sizes of ten
-digits and the blanks between; a reply subject would take its length away too.
-"""
-
 EXAMPLES = 5
 """How many of the rows that break a rule are shown."""
 
-_DAY_NS = 86_400 * 10**9
 _NO_DAY = -(2**31)  # of which Python knows no date
 
 StreamDay = tuple[str | None, date | None]
@@ -61,6 +58,11 @@ class Measures:
     def archive(self) -> Digest:
         """All rows, with the digest of the columns that were ingested."""
         return sum(self.days.values(), Digest())
+
+    @property
+    def digest(self) -> Digest:
+        """All rows, with the digest of all columns."""
+        return self.archive
 
     def broken(self, rule: str) -> dict[StreamDay, Flag]:
         """The rows of each day that break a rule, of the days that have any."""
@@ -101,6 +103,41 @@ def _sum(ours: Any, theirs: Any) -> Any:
     return {**ours, **theirs} | {key: ours[key] + theirs[key] for key in ours.keys() & theirs}
 
 
+class Ending(NamedTuple):
+    """What became of messages of a cluster on a day: their fate, and what made it so."""
+
+    day: date | None
+    cluster: str | None
+    fate: str | None
+    source: str | None
+    destination: str | None
+
+
+@dataclass
+class TransformedMeasures(Measures):
+    """What was found in rows of `transformed_messages`.
+
+    Attributes:
+        digest: all rows, with the digest of all columns.
+        endings: rows of each ending.
+        numbers: rows by partition number, of each end that has one.
+        keys: of some keys, rows by hash of the key and partition number, of each end.
+    """
+
+    digest: Digest = Digest()  # noqa: RUF009 - it is frozen
+    endings: Counter[Ending] = field(default_factory=Counter)
+    numbers: dict[End, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    keys: dict[End, Counter[tuple[int, int]]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def fates_of(self, *days: date) -> dict[str, int]:
+        """Rows of each fate; of some days, or of all."""
+        counted: Counter[str | None] = Counter()
+        for ending, rows in self.endings.items():
+            if not days or ending.day in days:
+                counted[ending.fate] += rows
+        return {fate.value: counted[fate.value] for fate in Fate}
+
+
 def by_day(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StreamDay, pa.RecordBatch]]:
     """The rows of each batch, apart for each stream and day: mostly all of a batch."""
     for batch in batches:
@@ -113,31 +150,6 @@ def by_day(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StreamDay, pa.Re
         for first in firsts:
             rows = batch.filter(pa.array(both == both[first])) if len(firsts) > 1 else batch
             yield (streams.values[streams.numbers[first]], days[first].as_py()), rows
-
-
-def is_misdated(rows: pa.RecordBatch) -> np.ndarray:
-    """Whether the three times of a message disagree; `ts_ns` is the exact one. Without one, no."""
-    kinds = {"ts_ns": pa.int64(), "ts": pa.int64(), "day": pa.int32()}
-    exact, micros, days = (
-        np.asarray(rows.column(name).view(kind).fill_null(0)) for name, kind in kinds.items()
-    )
-    found: np.ndarray = (exact // 1000 != micros) | (exact // _DAY_NS != days)
-    found &= ~is_missing(rows, kinds)
-    return found
-
-
-def is_missing(rows: pa.RecordBatch, names: Iterable[str]) -> np.ndarray:
-    """Whether a row lacks any of some columns."""
-    missing = np.zeros(len(rows), np.bool_)
-    for name in names:
-        if rows.column(name).null_count:
-            missing |= flags(rows.column(name).is_null())
-    return missing
-
-
-def is_too_long(subjects: pa.Array) -> np.ndarray:
-    """Whether a subject has more than `MAX_SUBJECT` bytes."""
-    return flags(pc.greater(pc.binary_length(subjects), MAX_SUBJECT))
 
 
 def flags(found: pa.Array) -> np.ndarray:
@@ -157,11 +169,3 @@ def _values(column: pa.Array) -> Sequence[Any]:
     if not pa.types.is_string(column.type):
         return list(column.to_pylist())
     return [raw if raw is None else decode(raw) for raw in column.view(pa.binary()).to_pylist()]
-
-
-def sample_hashes(numbers: np.ndarray) -> np.ndarray:
-    """Whole numbers, mixed so that those with any remainder are a sample (SplitMix64)."""
-    mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)

@@ -2,69 +2,141 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from expectations.expectation import Expectation, Judgement
-from expectations.measures.partitions import PartitionedEnd, partitioned_ends
-from expectations.measures.transformed import TransformedMeasures
+from expectations.measures import TransformedMeasures, flags
+from expectations.outcomes import Judged
+from expectations.rules import no_row
 from nats_transform import AccountMappings
 from nats_transform.audit import End
+from nats_transform.kernel.counting import Coded, combinations
+from nats_transform.kernel.rules import State
 from nats_transform.words import plural
+
+MAX_NUMBERS = 4096
+"""Rows of a `partition(n)` are counted up to this n."""
 
 SHOWN_NUMBERS = 64
 """Up to so many partitions, the details have the messages of each."""
 
+_NUMBERS = {str(number).encode(): number for number in range(MAX_NUMBERS)}
+_NONE, _OUTSIDE = -1, -2  # of rows without a partition number, and of those with an impossible one
 
-def numbers_in_range(mappings: AccountMappings) -> Expectation:
+
+@dataclass(frozen=True, slots=True)
+class PartitionedEnd:
+    """A destination with a `partition()`: where the number of its first one is.
+
+    Attributes:
+        end: the source of the mapping, and the destination.
+        count: the number of partitions.
+        place: `Transform.partition_place`: of the number among the tokens of the mapped subject.
+    """
+
+    end: End
+    count: int
+    place: int
+
+    def number_in(self, subject: bytes) -> int:
+        """The number that a subject has there, or in the nearest token."""
+        tokens = subject.split(b".")
+        place = self.place - (self.place > 0)
+        token = tokens[max(-len(tokens), min(place, len(tokens) - 1))]
+        number = _NUMBERS.get(token, _OUTSIDE)
+        return number if number < self.count else _OUTSIDE
+
+
+def partitioned_ends(mappings: AccountMappings) -> list[PartitionedEnd]:
+    """The destinations whose partition function is at a fixed place, and has not too many."""
+    return [
+        PartitionedEnd(End(mapping.source, share.destination), max(partition.count, 1), place)
+        for mapping in mappings.mappings
+        for _, share in mapping.ends()
+        if share.destination is not None and share.transform is not None
+        if (partition := share.transform.partition) is not None
+        if (place := share.transform.partition_place) is not None
+        if partition.count <= MAX_NUMBERS
+    ]
+
+
+class Partitions:
+    """Counts messages by partition number; it can be sent to a task.
+
+    Args:
+        mappings: what wrote the messages.
+        states: what messages can come to.
+        one_key_in: of one key in so many, messages are counted apart.
+    """
+
+    def __init__(self, mappings: AccountMappings, states: Iterable[State], one_key_in: int) -> None:
+        known = {one.end: one for one in partitioned_ends(mappings)}
+        none = PartitionedEnd(End("", ""), 0, 0)
+        self._ends = [known.get(End(s.source or "", s.destination or ""), none) for s in states]
+        self._counts = np.array([one.count for one in self._ends])
+        self._one_key_in = one_key_in
+
+    def count(
+        self, found: TransformedMeasures, judged: Judged, mapped: pa.Array
+    ) -> dict[str, np.ndarray]:
+        """Counts the rows of a batch, and says which of them break a rule."""
+        states, keys = judged.opinion.states, judged.opinion.hashes.astype(np.int64)
+        counts = self._counts[states]
+        expected = np.where(counts > 0, keys % np.maximum(counts, 1), _NONE)
+        # Where the subject is right, its number is, too; else it is read there.
+        numbers = np.where(judged.is_right, expected, _NONE)
+        other = ~judged.is_right & judged.is_of_end & (counts > 0) & flags(mapped.is_valid())
+        places = np.flatnonzero(other)
+        subjects = mapped.take(pa.array(places)).view(pa.binary()).to_pylist()
+        for place, subject in zip(places.tolist(), subjects, strict=True):
+            numbers[place] = self._ends[states[place]].number_in(subject)
+        there = np.flatnonzero(numbers >= 0)
+        ends, every = [one.end for one in self._ends], range(self._counts.max())
+        of_ends, numbered = Coded(states[there], ends), Coded(numbers[there], every)
+        for (end, number), rows in combinations(of_ends, numbered):
+            found.numbers[end][number] += rows
+        there = there[sample_hashes(keys[there]) % self._one_key_in == 0]
+        of_ends, numbered = Coded(states[there], ends), Coded(numbers[there], every)
+        for (end, key, number), rows in combinations(
+            of_ends, Coded(keys[there], range(2**32)), numbered
+        ):
+            found.keys[end][key, number] += rows
+        strayed = (numbers != _NONE) & (numbers != expected)
+        return {"outside": numbers == _OUTSIDE, "strayed": strayed}
+
+
+def sample_hashes(numbers: np.ndarray) -> np.ndarray:
+    """Whole numbers, mixed so that those with any remainder are a sample (SplitMix64)."""
+    mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
+
+
+def numbers_in_range() -> Expectation:
     """In every subject, the number that `partition(n)` gave is one of 0 to n - 1."""
-    legal = {one.end: {*map(str, range(one.count))} for one in partitioned_ends(mappings)}
-
-    def judge(measures: TransformedMeasures) -> Judgement:
-        wrong = [
-            {**_names(end), "number": number, "messages": rows}
-            for end, numbers in measures.numbers.items()
-            for number, rows in numbers.items()
-            if number not in legal[end]
-        ]
-        numbered = sum(numbers.total() for numbers in measures.numbers.values())
-        observed = f"{plural(numbered, 'message')} with a partition number"
-        if wrong:
-            observed += f", {sum(row['messages'] for row in wrong):,} of them out of range"
-        return Judgement(not wrong, observed, wrong)
-
-    return Expectation(
-        "ExpectPartitionNumbersInRange", "partitions",
+    return no_row(
+        "ExpectPartitionNumbersInRange", "partitions", "outside",
         "Every number that partition(n) gave lies between 0 and n - 1.",
         "No consumer reads a partition that does not exist.",
-        judge,
+        "with the number of no partition",
     )  # fmt: skip
 
 
 def keys_stay() -> Expectation:
-    """All messages of a key are in one partition: exactly, for a sample of the keys."""
-
-    def judge(measures: TransformedMeasures) -> Judgement:
-        keys: dict[tuple[End, int], list[str]] = defaultdict(list)
-        for end, numbers in measures.keys.items():
-            for (key, number), rows in numbers.items():
-                keys[end, key].append(f"{number} ({rows:,}x)")
-        split = [
-            {**_names(end), "key (hash)": f"{key:08x}", "partitions": ", ".join(sorted(numbers))}
-            for (end, key), numbers in keys.items()
-            if len(numbers) > 1
-        ]
-        observed = f"{plural(len(keys), 'key')}, {len(split):,} of them in more than one partition"
-        return Judgement(not split, observed, split)
-
-    return Expectation(
-        "ExpectKeysToKeepTheirPartition", "partitions",
-        "All messages with the same key are in the same partition.",
+    """Every message is in the partition of its key, so all messages of a key are in one."""
+    return no_row(
+        "ExpectKeysToKeepTheirPartition", "partitions", "strayed",
+        "Every message is in the partition of its key, so all messages of a key are in one.",
         "A consumer of one partition relies on seeing every message of its keys, in order.",
-        judge,
+        "in another partition than its key",
     )  # fmt: skip
 
 
@@ -78,7 +150,7 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
 
     def judge(measures: TransformedMeasures) -> Judgement:
         ends = [one for one in partitioned_ends(mappings) if one.end in measures.keys]
-        rows = [_spread(one, measures, confidence) for one in ends]
+        rows = [_spread(one, measures.keys[one.end], confidence) for one in ends]
         uneven = [
             row
             for row in rows
@@ -91,7 +163,7 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
             uneven,
             rows,
             {
-                one.end: [measures.numbers[one.end][str(number)] for number in range(one.count)]
+                one.end: [measures.numbers[one.end][number] for number in range(one.count)]
                 for one in ends
                 if one.count <= SHOWN_NUMBERS
             },
@@ -109,28 +181,22 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
 
 
 def _spread(
-    one: PartitionedEnd, measures: TransformedMeasures, confidence: float
+    one: PartitionedEnd, keyed: Iterable[tuple[int, int]], confidence: float
 ) -> dict[str, Any]:
-    rows, keyed = measures.numbers[one.end], measures.keys[one.end]
-    keys = len({key for key, _ in keyed})
     # A key that is in two partitions counts in both; that it is so fails elsewhere.
     held = Counter(number for _, number in keyed)
-    each = [held[str(number)] for number in range(one.count)]
+    each, keys = [held[number] for number in range(one.count)], len({key for key, _ in keyed})
     least, most = key_limits(keys, one.count, (1 - confidence) / (2 * one.count))
     return {
-        **_names(one.end),
+        "mapping": one.end.source,
+        "destination": one.end.destination,
         "n": one.count,
         "keys": keys,
         "fewest keys": min(each),
         "at least": least,
         "most keys": max(each),
         "at most": most,
-        "busiest over mean": f"{max(rows.values()) * one.count / rows.total():.2f}",
     }
-
-
-def _names(end: End) -> dict[str, Any]:
-    return {"mapping": end.source, "destination": end.destination}
 
 
 @lru_cache

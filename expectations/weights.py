@@ -8,7 +8,7 @@ from datetime import UTC, datetime, time
 from itertools import islice
 
 from expectations.expectation import Expectation, Judgement
-from expectations.measures.transformed import TransformedMeasures
+from expectations.measures import TransformedMeasures
 from nats_transform import AccountMappings, Fate
 from nats_transform.audit import (
     WORST_FIRST,

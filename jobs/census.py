@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from expectations.suites import census_suite
+from expectations.census import census_suite
 from jobs import gate
 from jobs.files.census import COLUMNS, GROUPING, read_counts, write_counts
 from jobs.files.commit import arrow_schema, staged
@@ -114,7 +114,7 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
         "bytes": sum(file.bytes for file in counted),
     }
     digest = sum((file.digest for file in counted), Digest())
-    suite = census_suite(scan.count, sums["bytes"], digest)
+    suite = census_suite(scan.count, sums["messages"], sums["bytes"], digest)
     passage = gate.publish(
         spark,
         target,

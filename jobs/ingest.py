@@ -23,8 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
 from expectations.expectation import report_on
-from expectations.measures.messages import measure_messages
-from expectations.suites import messages_suite
+from expectations.messages import measure_messages, messages_suite
 from jobs import gate
 from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, JobError, NoTable
 from jobs.files.commit import arrow_schema, staged

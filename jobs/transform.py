@@ -24,7 +24,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
-from expectations.suites import transformed_messages_suite
+from expectations.transformed import transformed_messages_suite
 from jobs import gate
 from jobs.errors import AccountingError, ArchiveError
 from jobs.files.commit import arrow_schema, staged
@@ -279,7 +279,6 @@ def _check(
         before=_before(target, result),
         tolerance=settings.tolerance,
         confidence=settings.confidence,
-        run_id=result.run_id,
     )
     return gate.Check(specs.TRANSFORMED, suite)
 

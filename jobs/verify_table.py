@@ -6,7 +6,6 @@ transform has recorded in the warehouse.
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import date
@@ -15,7 +14,8 @@ from pydantic import BaseModel, computed_field
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from expectations.suites import messages_suite, transformed_messages_suite
+from expectations.messages import messages_suite
+from expectations.transformed import transformed_messages_suite
 from jobs.errors import NoTable
 from jobs.files.intact import changed_files, not_looked_at
 from jobs.files.scan import Scan, digested
@@ -169,7 +169,6 @@ def _transformed_check(
         version=version,
         tolerance=settings.tolerance,
         confidence=settings.confidence,
-        run_id=str(uuid.uuid4()),
     )
     return Check(TRANSFORMED, suite)
 

@@ -20,11 +20,11 @@ from expectations.great import (
     ExpectKeysToKeepTheirPartition,
     ExpectPartitionNumbersInRange,
     ExpectPartitionsToBeBalanced,
-    ExpectScalarReplayToAgree,
     ExpectWeightsToHold,
     MeasuresMetric,
 )
-from expectations.suites import messages_suite, transformed_messages_suite
+from expectations.messages import messages_suite
+from expectations.transformed import transformed_messages_suite
 from jobs.files.manifest import read_files
 from nats_transform.config import canonical, load_mappings
 from nats_transform.digest import Digest
@@ -34,7 +34,6 @@ __all__ = [
     "ExpectKeysToKeepTheirPartition",
     "ExpectPartitionNumbersInRange",
     "ExpectPartitionsToBeBalanced",
-    "ExpectScalarReplayToAgree",
     "ExpectWeightsToHold",
     "aggregates",
     "read_mappings",

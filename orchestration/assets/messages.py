@@ -8,7 +8,7 @@ from dataclasses import replace
 import dagster as dg
 
 from expectations.expectation import Row, report_on
-from expectations.measures.messages import measure_messages
+from expectations.messages import measure_messages
 from jobs.ingest import ingest
 from jobs.progress import watched
 from jobs.verify_table import messages_check

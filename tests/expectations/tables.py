@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 
-from expectations.measures.transformed import MeasureTransformed
+from expectations.transformed import MeasureTransformed
 from jobs.files.transform import WORDS
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from nats_transform import AccountMappings, Destination, Mapping

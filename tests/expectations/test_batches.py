@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from expectations.great import GreatExpectation, great_suite
-from expectations.suites import messages_suite
+from expectations.messages import messages_suite
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import specs, tables
 from nats_transform.config import canonical

@@ -198,8 +198,8 @@ def test_a_transform_that_loses_or_alters_messages_publishes_nothing(
     for fault, told in (
         (_without_one, "ExpectMessagesToBeConserved: 39 out"),
         (_with_one_twice, "ExpectMessagesToBeConserved: 41 out"),
-        (_with_one_altered, "ExpectArchiveToBeUntouched"),
-        (_with_one_for_another, "ExpectArchiveToBeUntouched"),
+        (_with_one_altered, "ExpectArchiveToBeAsIngested"),
+        (_with_one_for_another, "ExpectArchiveToBeAsIngested"),
     ):
         monkeypatch.setattr(transform, "TransformTask", _task_with(fault))
 

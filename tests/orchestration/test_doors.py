@@ -124,7 +124,7 @@ def test_every_door_gives_the_same(project: Project, monkeypatch: pytest.MonkeyP
     (why,) = failures(result).values()
     said.add(_reason(why))
     (reason,) = said
-    assert "ExpectMessagesToBeConserved: 298 out" in reason
+    assert "ExpectMessagesToBeConserved: 298 messages" in reason
     assert project.published() == expected
 
 
