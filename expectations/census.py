@@ -7,9 +7,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.expectation import Expectation, Judgement, Suite
+from expectations.expectation import Expectation, Judgement, Suite, no_row
 from expectations.measures import Measures, by_day, flags
-from expectations.rules import no_row
 from nats_transform.digest import Digest
 from nats_transform.words import plural
 

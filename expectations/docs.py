@@ -11,19 +11,18 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from string import Template
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import great_expectations as gx
 import pandas as pd
-from great_expectations.checkpoint.actions import ActionContext, ValidationAction
-from great_expectations.checkpoint.checkpoint import CheckpointResult
+from great_expectations.checkpoint import ActionContext, CheckpointResult, ValidationAction
 from great_expectations.compatibility.pydantic import PrivateAttr
-from great_expectations.core import ExpectationValidationResult, RunIdentifier
-from great_expectations.core.validation_definition import ValidationDefinition
+from great_expectations.core import ExpectationValidationResult
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -42,40 +41,35 @@ _PAGES = Environment(
 )  # fmt: skip
 
 
-class Checked(NamedTuple):
-    """What a checkpoint has left.
-
-    Attributes:
-        results: the results of its suite.
-        page: their page in Data Docs.
-        fault: that an action failed after that; None if none did.
-    """
-
-    results: tuple[ExpectationResult, ...]
-    page: Path
-    fault: str | None
-
-
 def keep(
-    report: Report, folder: Path, *, name: str, actions: Sequence[ValidationAction] = ()
-) -> Checked:
-    """Runs a checkpoint over the suite of a report, whose measures are not taken again."""
+    report: Report,
+    folder: Path,
+    *,
+    name: str,
+    actions: Sequence[ValidationAction] = (),
+    warn: Callable[[str], object] = warnings.warn,
+) -> Path:
+    """Runs a checkpoint over the suite of a report, whose measures are not taken again.
+
+    Returns:
+        its page in Data Docs.
+    """
     results = report.results[: len(report.suite.expectations)]
     with measured(report.measures):
         suite, frame = great_suite(report.suite), aggregates(report)
-        return run_checkpoint(suite, frame, folder, name=name, actions=actions, results=results)
+        return run_checkpoint(suite, frame, folder, name, actions, warn, results)[1]
 
 
 def run_checkpoint(
     suite: gx.ExpectationSuite,
     frame: Any,
     folder: Path,
-    *,
     name: str,
     actions: Sequence[ValidationAction] = (),
+    warn: Callable[[str], object] = warnings.warn,
     results: tuple[ExpectationResult, ...] = (),
-) -> Checked:
-    """Runs a suite over a pandas or Spark DataFrame.
+) -> tuple[tuple[ExpectationResult, ...], Path]:
+    """Runs a suite over a pandas or Spark DataFrame, and gives its results and their page.
 
     Args:
         suite, frame: what must hold of what.
@@ -83,13 +77,16 @@ def run_checkpoint(
             open `data_docs/index.html`) of all runs are kept. Nothing else is written.
         name: what the rows are, for people: a stream and its days.
         actions: what else happens, such as a message to Slack.
+        warn: is told if an action fails; the checks stand.
         results: those of the gate, which the page shows; else those of the checkpoint.
     """
     context = new_context(folder.absolute() / "results")
     sources = context.data_sources
     add = sources.add_pandas if isinstance(frame, pd.DataFrame) else sources.add_spark
     data = add("rows").add_dataframe_asset(suite.name).add_batch_definition_whole_dataframe(name)
-    definition = ValidationDefinition(name=suite.name, data=data, suite=context.suites.add(suite))
+    definition = gx.ValidationDefinition(
+        name=suite.name, data=data, suite=context.suites.add(suite)
+    )
     checkpoint = context.checkpoints.add(
         gx.Checkpoint(
             name=suite.name,
@@ -100,16 +97,16 @@ def run_checkpoint(
     write: Any = checkpoint.actions[0]
     write._folder, write._results = folder.absolute(), results
     # The name becomes the name of a folder.
-    run = RunIdentifier(run_name=re.sub(r"[^\w .-]", "_", name), run_time=datetime.now(UTC))
-    fault = None
+    run = gx.RunIdentifier(run_name=re.sub(r"[^\w .-]", "_", name), run_time=datetime.now(UTC))
     try:
         checkpoint.run(batch_parameters={"dataframe": frame}, run_id=run)
     except Exception as error:
         if write._page is None:
             raise
         # Its text may have the address of a webhook, which is a secret.
-        fault = f"an action after the checks failed with {type(error).__name__}; see {write._page}"
-    return Checked(write._results, write._page, fault)
+        why = type(error).__name__
+        warn(f"an action after the checks failed with {why}; see {write._page}")
+    return write._results, write._page
 
 
 class WritePage(ValidationAction):

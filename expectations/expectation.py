@@ -1,5 +1,7 @@
 """What we expect of a table: a sentence, why it matters, and a judgement on the table's measures.
 
+Most expectations are of two kinds: `no_row` breaks a rule, or a digest is known (`digest_is`).
+
 Nothing here needs Great Expectations; `expectations.great` says it in its words.
 """
 
@@ -11,9 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from expectations.measures import EXAMPLES, StreamDay
+from expectations.measures import EXAMPLES, Flag, Measures, StreamDay
 from nats_transform import AccountMappings, NatsTransformError
 from nats_transform.untrusted import visible
+from nats_transform.words import plural
 
 Row = Mapping[str, Any]
 
@@ -68,6 +71,52 @@ class Expectation:
     column: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     blocks: bool = True
+
+
+def no_row(
+    name: str,
+    topic: str,
+    column: str,
+    statement: str,
+    reason: str,
+    what: str,
+    *,
+    noun: str = "message",
+    find: Callable[[Any], Mapping[StreamDay, Flag]] | None = None,
+    explain: Callable[[Sequence[Row]], Sequence[Row]] = tuple,
+    blocks: bool = True,
+) -> Expectation:
+    """No row breaks a rule.
+
+    Args:
+        name, topic, statement, reason, blocks: those of the expectation.
+        column: the name of the rule, and of its column in the frame of aggregates.
+        what, noun: what is said of rows that break it, and how they are called.
+        find: finds them in the measures; by default they are flagged.
+        explain: what is shown of them.
+    """
+
+    def judge(measures: Measures) -> Judgement:
+        days = find(measures) if find else measures.flagged(column)
+        broken = sum(days.values(), Flag())
+        observed = f"{plural(broken.rows, noun) if days else f'no {noun}'} {what}"
+        by_day = {day: flag.rows for day, flag in days.items()}
+        return Judgement(not days, observed, explain(broken.examples), broken=by_day)
+
+    return Expectation(name, topic, statement, reason, judge, column, blocks=blocks)
+
+
+def digest_is(
+    which: str, digest: str, name: str, topic: str, column: str, statement: str, reason: str
+) -> Expectation:
+    """A digest of the measures is known: `archive`, or `digest` for all columns."""
+
+    def judge(measures: Measures) -> Judgement:
+        found = getattr(measures, which)
+        observed = f"{plural(found.rows, 'message')} with digest {found}"
+        return Judgement(str(found) == digest, observed)
+
+    return Expectation(name, topic, statement, reason, judge, column)
 
 
 @dataclass(frozen=True)
@@ -150,30 +199,29 @@ def report_on(measures: Any, suite: Suite, files: Iterable[Row] = ()) -> Report:
     Raises:
         ChecksBroken: an expectation could not be checked.
     """
-    results = tuple(_result(expectation, measures) for expectation in suite.expectations)
-    return Report(suite, measures, results, tuple(files))
-
-
-def _result(expectation: Expectation, measures: Any) -> ExpectationResult:
-    try:
-        judgement = expectation.judge(measures)
-    except Exception as error:
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ChecksBroken(f"{expectation.name} could not be checked: {visible(why)}") from error
-    return ExpectationResult(
-        judgement.success,
-        visible(judgement.observed),
-        plain(judgement.examples[:EXAMPLES]),
-        plain(judgement.evidence),
-        judgement.details,
-        judgement.broken,
-        name=expectation.name,
-        topic=expectation.topic,
-        expects=visible(expectation.statement),
-        reason=expectation.reason,
-        column=expectation.column,
-        blocks=expectation.blocks,
-    )
+    results = []
+    for expectation in suite.expectations:
+        try:
+            judgement = expectation.judge(measures)
+        except Exception as error:
+            why = visible((str(error).strip() or type(error).__name__).splitlines()[0])
+            raise ChecksBroken(f"{expectation.name} could not be checked: {why}") from error
+        result = ExpectationResult(
+            judgement.success,
+            visible(judgement.observed),
+            plain(judgement.examples[:EXAMPLES]),
+            plain(judgement.evidence),
+            judgement.details,
+            judgement.broken,
+            name=expectation.name,
+            topic=expectation.topic,
+            expects=visible(expectation.statement),
+            reason=expectation.reason,
+            column=expectation.column,
+            blocks=expectation.blocks,
+        )
+        results.append(result)
+    return Report(suite, measures, tuple(results), tuple(files))
 
 
 def plain(value: Any) -> Any:

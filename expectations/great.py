@@ -26,23 +26,15 @@ with warnings.catch_warnings():
 from great_expectations.compatibility.pydantic import create_model
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
-from great_expectations.data_context.types.base import (
-    DataContextConfig,
-    InMemoryStoreBackendDefaults,
-    ProgressBarsConfig,
-)
-from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
-from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
-from great_expectations.expectations.core.expect_column_values_to_be_in_set import (
-    ExpectColumnValuesToBeInSet,
-)
+from great_expectations.data_context import EphemeralDataContext
+from great_expectations.data_context.types import base
+from great_expectations.execution_engine import PandasExecutionEngine, SparkDFExecutionEngine
+from great_expectations.expectations.core import ExpectColumnValuesToBeInSet
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
-from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
-from great_expectations.render.components import LegacyDiagnosticRendererType
+from great_expectations.render import LegacyDiagnosticRendererType
 from great_expectations.render.renderer.renderer import renderer
 
 from expectations.batches import ReadFiles, count_of, mappings_of, measures_of
@@ -68,6 +60,22 @@ def measured(measures: Any) -> Iterator[None]:
         _measured.reset(token)
 
 
+def _measures(
+    cls: Any,
+    execution_engine: Any,
+    metric_domain_kwargs: dict[str, Any],
+    metric_value_kwargs: dict[str, Any],
+    **_: Any,
+) -> object:
+    if (known := _measured.get()) is not None:
+        return known
+    domain = execution_engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
+    mappings, seed = mappings_of(metric_value_kwargs["mappings"])
+    messages = count_of(domain[0])
+    suite = transformed_messages_suite(mappings, archive=None, messages=messages, seed=seed)
+    return measures_of(domain[0], suite, cls.read_files)
+
+
 class MeasuresMetric(TableMetricProvider):
     """The measures of a batch of `transformed_messages`.
 
@@ -79,30 +87,8 @@ class MeasuresMetric(TableMetricProvider):
 
     metric_name = "nats.transformed_messages"
     value_keys = ("mappings",)
-
-    @metric_value(engine=PandasExecutionEngine)
-    def _pandas(cls, **given: Any) -> object:  # noqa: N805 - GX makes it a class method
-        return cls._of(**given)
-
-    @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(cls, **given: Any) -> object:  # noqa: N805 - GX makes it a class method
-        return cls._of(**given)
-
-    @classmethod
-    def _of(
-        cls,
-        execution_engine: Any,
-        metric_domain_kwargs: dict[str, Any],
-        metric_value_kwargs: dict[str, Any],
-        **_: Any,
-    ) -> object:
-        if (known := _measured.get()) is not None:
-            return known
-        domain = execution_engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
-        mappings, seed = mappings_of(metric_value_kwargs["mappings"])
-        messages = count_of(domain[0])
-        suite = transformed_messages_suite(mappings, archive=None, messages=messages, seed=seed)
-        return measures_of(domain[0], suite, cls.read_files)
+    _pandas = metric_value(engine=PandasExecutionEngine)(_measures)
+    _spark = metric_value(engine=SparkDFExecutionEngine)(_measures)
 
 
 class GreatExpectation(BatchExpectation):
@@ -146,9 +132,7 @@ def _great(name: str, make: Callable[..., Expectation]) -> Any:
         for parameter in signature(make).parameters.values()
         if parameter.name not in ("mappings", "seed")
     }
-    about = getdoc(make)
-    assert about is not None  # noqa: S101 - each has one
-    description = (str | None, about.partition("\n")[0])
+    description = (str | None, (getdoc(make) or "").partition("\n")[0])
     great = create_model(name, __base__=GreatExpectation, description=description, **arguments)
     great.make, great.success_keys = staticmethod(make), ("mappings", *arguments)
     _OWN[name] = great
@@ -171,9 +155,8 @@ def great_suite(suite: Suite) -> gx.ExpectationSuite:
         if ours.name in _OWN:
             make = partial(_OWN[ours.name], mappings=mappings, **ours.arguments)
         great = make(
-            severity=FailureSeverity.CRITICAL if ours.blocks else FailureSeverity.WARNING,
+            severity="critical" if ours.blocks else "warning",
             description=escape(visible(ours.statement)),
-            meta={"name": ours.name},
         )
         expectations.append(great)
     return gx.ExpectationSuite(name=suite.name, expectations=expectations)
@@ -181,14 +164,14 @@ def great_suite(suite: Suite) -> gx.ExpectationSuite:
 
 def new_context(results: Path | None = None) -> EphemeralDataContext:
     """A context that says nothing to anybody, and writes nothing but results into a folder."""
-    stores = InMemoryStoreBackendDefaults(init_temp_docs_sites=False)
+    stores = base.InMemoryStoreBackendDefaults(init_temp_docs_sites=False)
     if results is not None:
         folder = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(results)}
         stores.stores[stores.validation_results_store_name]["store_backend"] = folder
-    config = DataContextConfig(
+    config = base.DataContextConfig(
         store_backend_defaults=stores,
         analytics_enabled=False,
-        progress_bars=ProgressBarsConfig(globally=False),
+        progress_bars=base.ProgressBarsConfig(globally=False),
     )
     return gx.get_context(mode="ephemeral", project_config=config)
 
@@ -199,17 +182,10 @@ def suite_of(name: str, entries: Iterable[Mapping[str, Any]]) -> gx.ExpectationS
     Raises:
         GreatExpectationsError: one is not known. `ExpectationSuite` would only leave it out.
     """
-    expectations = [
-        ExpectationConfiguration(
-            type=entry["type"],
-            kwargs=dict(entry.get("kwargs") or {}),
-            meta=entry.get("meta"),
-            description=entry.get("description"),
-            severity=FailureSeverity(entry.get("severity", "critical")),
-        ).to_domain_obj()
-        for entry in entries
-    ]
-    return gx.ExpectationSuite(name=name, expectations=expectations)
+    names = ("type", "kwargs", "meta", "description", "severity")
+    known = [{name: e[name] for name in names if e.get(name) is not None} for e in entries]
+    expectations = [ExpectationConfiguration(**{"kwargs": {}} | entry) for entry in known]
+    return gx.ExpectationSuite(name, expectations=[one.to_domain_obj() for one in expectations])
 
 
 def fault_of(result: ExpectationValidationResult) -> str | None:

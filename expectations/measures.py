@@ -59,12 +59,10 @@ class Measures:
         """All rows, with the digest of the columns that were ingested."""
         return sum(self.days.values(), Digest())
 
-    @property
-    def digest(self) -> Digest:
-        """All rows, with the digest of all columns."""
-        return self.archive
+    digest = archive
+    """All rows, with the digest of all columns."""
 
-    def broken(self, rule: str) -> dict[StreamDay, Flag]:
+    def flagged(self, rule: str) -> dict[StreamDay, Flag]:
         """The rows of each day that break a rule, of the days that have any."""
         return {day: flag for (day, name), flag in self.flags.items() if name == rule}
 
@@ -79,10 +77,8 @@ class Measures:
         """Adds rows of a day.
 
         Args:
-            day: the day.
-            rows: the rows.
-            columns: those that the digest is of.
-            shown: those that are shown of rows that break a rule.
+            day, rows: the day, and the rows.
+            columns, shown: what the digest is of, and what is shown of rows that break a rule.
             broken: by the name of a rule, whether a row breaks it.
         """
         self.days[day] += Digest(*digest_batch(rows, tuple(columns)))

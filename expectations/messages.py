@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
@@ -12,16 +12,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.expectation import Expectation, Judgement, Suite
-from expectations.measures import Flag, Measures, StreamDay, by_day, flags
-from expectations.rules import DATED, LEGAL, as_ingested, is_misdated, is_too_long, no_row
+from expectations.expectation import Expectation, Suite, digest_is, no_row
+from expectations.measures import EXAMPLES, Flag, Measures, StreamDay, by_day, flags
 from nats_transform.coverage import Coverage, Range
 from nats_transform.digest import Digest
 from nats_transform.kernel.messages import MESSAGES
-from nats_transform.words import plural
 
+MAX_SUBJECT = 4096 - 24
+"""Bytes of the longest subject that can be published under the server's default limits.
+
+The arguments of a PUB line, the subject and two sizes, must fit in `max_control_line`, which is
+4096 (`overMaxControlLineLimit` in nats-server `server/parser.go`). The 24 are two sizes of ten
+digits and the blanks between; a reply subject would take its length away too.
+"""
+
+LEGAL = (
+    "subject is a legal literal subject (no empty token, no wildcard) of at most "
+    f"{MAX_SUBJECT:,} bytes."
+)
 _SHOWN = ("stream", "day", "seq", "ts", "ts_ns", "subject")
 _ILLEGAL = rb"(\A|\.)[*>]?(\.|\z)"
+_DAY_NS = 86_400 * 10**9
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,16 +86,6 @@ class MessagesMeasures(Measures):
 
     sequences: dict[StreamDay, Sequences] = field(default_factory=dict)
 
-    def broken(self, rule: str) -> dict[StreamDay, Flag]:
-        """As of all rows; of `repeated` those that have a sequence which another row has."""
-        if rule != "repeated":
-            return super().broken(rule)
-        return {
-            day: Flag(rows, ({"stream": day[0], "day": day[1], "messages": rows},))
-            for day, sequences in self.sequences.items()
-            if (rows := sequences.repeated)
-        }
-
 
 def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:
     """The measures of rows of `messages`, with the columns in the order of the table."""
@@ -104,6 +105,24 @@ def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:
     return found
 
 
+def is_misdated(rows: pa.RecordBatch) -> np.ndarray:
+    """Whether a message breaks `DATED`; of its three times, `ts_ns` is the exact one."""
+    kinds = {"ts_ns": pa.int64(), "ts": pa.int64(), "day": pa.int32()}
+    exact, micros, days = (
+        np.asarray(rows.column(name).view(kind).fill_null(0)) for name, kind in kinds.items()
+    )
+    found: np.ndarray = (exact // 1000 != micros) | (exact // _DAY_NS != days)
+    for name in ("stream", "seq", *kinds):
+        if rows.column(name).null_count:
+            found |= flags(rows.column(name).is_null())
+    return found
+
+
+def is_too_long(subjects: pa.Array) -> np.ndarray:
+    """Whether a subject has more than `MAX_SUBJECT` bytes."""
+    return flags(pc.greater(pc.binary_length(subjects), MAX_SUBJECT))
+
+
 def messages_suite(ingested: Digest | None, explained: Sequence[Range] = ()) -> Suite:
     """The suite of `messages`: what an ingest must have left for any day.
 
@@ -112,56 +131,69 @@ def messages_suite(ingested: Digest | None, explained: Sequence[Range] = ()) -> 
         explained: sequences that may be missing: the stream had lost them itself (deleted, purged,
             expired) or the ingest left them out on purpose.
     """
-    expectations = (
-        *([] if ingested is None else [as_ingested(ingested)]),
-        DATED,
-        _NO_SEQUENCE_TWICE,
-        _no_unexplained_gap(Coverage.of(explained)),
-        _LEGAL_SUBJECTS,
-    )
+    gaps = no_row(
+        "ExpectNoUnexplainedGap", "completeness", "missing",
+        "The only gaps in each day's sequences are those that the ingest explains.",
+        "A gap means that a message was never archived or a file is missing.",
+        "missing without an explanation", noun="sequence",
+        find=_missing(Coverage.of(explained)),
+    )  # fmt: skip
+    known = [] if ingested is None else [as_ingested(ingested)]
+    expectations = (*known, DATED, _NO_SEQUENCE_TWICE, gaps, _LEGAL_SUBJECTS)
     return Suite("messages", measure_messages, expectations)
+
+
+def as_ingested(archive: Digest) -> Expectation:
+    """The rows are the messages that were ingested, in all columns that these have."""
+    return digest_is(
+        "archive", str(archive), "ExpectArchiveToBeAsIngested", "conservation", "touched",
+        f"The digest {archive} shows that sequence, time, subject, headers and payload of these "
+        f"{archive.rows:,} messages are as they were ingested.",
+        "It shows whether messages or files were lost, repeated or changed since then.",
+    )  # fmt: skip
+
+
+DATED = no_row(
+    "ExpectRowsToBeDated", "conservation", "misdated",
+    "Every message has a stream and a sequence, and its times agree with each other.",
+    "A job that reads one day misses a message in the wrong day.",
+    "without stream, sequence or time, or with times that disagree",
+)  # fmt: skip
+
+
+def _repeated(measures: MessagesMeasures) -> dict[StreamDay, Flag]:
+    """The messages of each day that have the sequence of another one."""
+    return {
+        day: Flag(rows, ({"stream": day[0], "day": day[1], "messages": rows},))
+        for day, sequences in measures.sequences.items()
+        if (rows := sequences.repeated)
+    }
+
+
+def _missing(explained: Coverage) -> Callable[[MessagesMeasures], dict[StreamDay, Flag]]:
+    """Finds what is missing of each day, and between its last sequence and the next day's first."""
+
+    def find(measures: MessagesMeasures) -> dict[StreamDay, Flag]:
+        found = {}
+        for (stream, day), sequences in measures.sequences.items():
+            following = day and measures.sequences.get((stream, day + timedelta(days=1)))
+            ranges = pairwise(sequences.ranges + (following.ranges[:1] if following else ()))
+            if gaps := Coverage.of((a[1] + 1, b[0] - 1) for a, b in ranges) - explained:
+                of_day = {"stream": stream, "day": day}
+                some = tuple(of_day | {"from": a, "to": b} for a, b in gaps.ranges[:EXAMPLES])
+                found[stream, day] = Flag(gaps.count, some)
+        return found
+
+    return find
 
 
 _NO_SEQUENCE_TWICE = no_row(
     "ExpectNoSequenceTwice", "conservation", "repeated", "No sequence of a stream occurs twice.",
     "If an ingest stored messages twice, every job would count them twice.",
-    "with the sequence of another message",
+    "with the sequence of another message", find=_repeated,
 )  # fmt: skip
 _LEGAL_SUBJECTS = no_row(
     "ExpectArchivedSubjectsToBeLegal", "subjects", "illegal", f"Every archived {LEGAL}",
     "A message with any other subject can't be mapped, so the transform gives it the fate invalid.",
     "under an illegal subject", blocks=False,
 )  # fmt: skip
-
-
-def _no_unexplained_gap(explained: Coverage) -> Expectation:
-    """Between a day's first and last sequence, and between days in a row, none is missing."""
-
-    def judge(measures: MessagesMeasures) -> Judgement:
-        gaps = dict(_gaps(measures))
-        missing = sum(gap.count for gap in gaps.values())
-        unexplained = {day: left for day, gap in gaps.items() if (left := gap - explained)}
-        broken = {day: left.count for day, left in unexplained.items()}
-        examples = [
-            {"stream": stream, "day": day, "from": first, "to": last, "missing": last - first + 1}
-            for (stream, day), left in unexplained.items()
-            for first, last in left.ranges
-        ]
-        observed = f"{plural(missing, 'sequence')} missing, {sum(broken.values()):,} of them "
-        observed = f"{observed}unexplained" if missing else "no gap"
-        return Judgement(not broken, observed, examples, broken=broken)
-
-    return Expectation(
-        "ExpectNoUnexplainedGap", "completeness",
-        "The only gaps in each day's sequences are those that the ingest explains.",
-        "A gap means that a message was never archived or a file is missing.",
-        judge, "missing",
-    )  # fmt: skip
-
-
-def _gaps(measures: MessagesMeasures) -> Iterator[tuple[StreamDay, Coverage]]:
-    """The missing sequences of each day, and between its last one and the first of the next day."""
-    for (stream, day), found in measures.sequences.items():
-        following = day and measures.sequences.get((stream, day + timedelta(days=1)))
-        ranges = pairwise(found.ranges + (following.ranges[:1] if following else ()))
-        yield (stream, day), Coverage.of((a[1] + 1, b[0] - 1) for a, b in ranges)

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from expectations.expectation import Expectation, Row
+from expectations.expectation import Expectation, Row, no_row
 from expectations.measures import flags
-from expectations.rules import no_row
-from nats_transform import AccountMappings, Fate
+from nats_transform import AccountMappings
 from nats_transform.kernel.counting import texts
 from nats_transform.kernel.proof import IS_SAME, Opinion, Proof
-from nats_transform.mappings.mapping import DRAWS
 
 OUTCOME = ("mapped_subject", "fate", "mapping_source", "mapping_destination", "draw", "reason")
 """The columns of what an `Outcome` says, in its order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Rows of a batch, compared with what should have become of them.
-
-    Attributes:
-        opinion: what should have.
-        is_right: whether a row is so in all columns of its outcome.
-        is_of_end: whether it names the mapping and the destination that decide.
-    """
-
-    opinion: Opinion
-    is_right: np.ndarray
-    is_of_end: np.ndarray
 
 
 class Outcomes:
@@ -54,8 +35,12 @@ class Outcomes:
             "mapping_destination": _Words([state.destination for state in states]),
         }
 
-    def judge(self, rows: pa.RecordBatch) -> Judged:
-        """Compares each row of a batch."""
+    def judge(self, rows: pa.RecordBatch) -> tuple[Opinion, np.ndarray, np.ndarray]:
+        """What should have become of each row of a batch.
+
+        And whether it is so in all columns of its outcome, and whether the row names the mapping
+        and the destination that decide.
+        """
         opinion = self.proof.judge(rows)
         fate, reason, source, destination = (
             words.are_in(rows.column(name), opinion.states) for name, words in self._words.items()
@@ -64,7 +49,7 @@ class Outcomes:
         drawn = flags(draws.is_valid()) == is_drawn
         drawn &= ~is_drawn | (np.asarray(draws.fill_null(0)) == opinion.draws)
         is_right = (opinion.marks & IS_SAME > 0) & fate & reason & source & destination & drawn
-        return Judged(opinion, is_right, source & destination)
+        return opinion, is_right, source & destination
 
 
 class _Words:
@@ -110,35 +95,3 @@ def _difference(row: Row, mappings: AccountMappings, seed: int) -> Row:
         if row[name] != expected:
             differs |= {name: row[name], f"expected {name}": expected}
     return differs and of_message | differs
-
-
-COHERENT = no_row(
-    "ExpectFatesToBeCoherent", "conservation", "incoherent",
-    "The fate, mapped subject, mapping, draw and reason of every message fit together.",
-    "An unmatched message keeps its subject, a lost or invalid one has none, and an invalid one "
-    "says why.",
-    "whose columns contradict one another",
-)  # fmt: skip
-
-
-def is_incoherent(rows: pa.RecordBatch, is_right: np.ndarray) -> np.ndarray:
-    """Whether a row breaks `COHERENT`; those that are right in every column do not."""
-    wrong = np.flatnonzero(~is_right)
-    rows = rows.select(["subject", *OUTCOME]).take(pa.array(wrong))
-    has_subject, has_mapping, has_reason = (
-        flags(rows.column(name).is_valid())
-        for name in ("mapped_subject", "mapping_source", "reason")
-    )
-    fate, draws = rows.column("fate").cast(pa.string()), rows.column("draw")
-    is_mapped, is_invalid = (flags(pc.equal(fate, f.value)) for f in (Fate.MAPPED, Fate.INVALID))
-    passes = is_mapped | flags(pc.equal(fate, Fate.UNMATCHED.value))
-    is_known = flags(pc.is_in(fate, pa.array([f.value for f in Fate])))
-    moved = pc.not_equal(
-        *(rows.column(name).view(pa.binary()) for name in ("mapped_subject", "subject"))
-    )
-    broken = ~is_known | (has_subject != passes) | (has_reason != is_invalid)
-    broken |= (passes & (has_mapping != is_mapped)) | (flags(moved) & ~has_mapping)
-    broken |= flags(pc.or_(pc.less(draws, 0), pc.greater_equal(draws, DRAWS)))
-    found = np.zeros(len(is_right), np.bool_)
-    found[wrong] = broken
-    return found

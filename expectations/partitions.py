@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from expectations.expectation import Expectation, Judgement
+from expectations.expectation import Expectation, Judgement, Row, no_row
 from expectations.measures import TransformedMeasures, flags
-from expectations.outcomes import Judged
-from expectations.rules import no_row
 from nats_transform import AccountMappings
 from nats_transform.audit import End
 from nats_transform.kernel.counting import Coded, combinations
+from nats_transform.kernel.proof import Opinion
 from nats_transform.kernel.rules import State
 from nats_transform.words import plural
 
@@ -84,15 +81,20 @@ class Partitions:
         self._one_key_in = one_key_in
 
     def count(
-        self, found: TransformedMeasures, judged: Judged, mapped: pa.Array
+        self,
+        found: TransformedMeasures,
+        mapped: pa.Array,
+        opinion: Opinion,
+        is_right: np.ndarray,
+        is_of_end: np.ndarray,
     ) -> dict[str, np.ndarray]:
-        """Counts the rows of a batch, and says which of them break a rule."""
-        states, keys = judged.opinion.states, judged.opinion.hashes.astype(np.int64)
+        """Counts the rows of a batch, judged by `Outcomes`, and says which of them break a rule."""
+        states, keys = opinion.states, opinion.hashes.astype(np.int64)
         counts = self._counts[states]
         expected = np.where(counts > 0, keys % np.maximum(counts, 1), _NONE)
         # Where the subject is right, its number is, too; else it is read there.
-        numbers = np.where(judged.is_right, expected, _NONE)
-        other = ~judged.is_right & judged.is_of_end & (counts > 0) & flags(mapped.is_valid())
+        numbers = np.where(is_right, expected, _NONE)
+        other = ~is_right & is_of_end & (counts > 0) & flags(mapped.is_valid())
         places = np.flatnonzero(other)
         subjects = mapped.take(pa.array(places)).view(pa.binary()).to_pylist()
         for place, subject in zip(places.tolist(), subjects, strict=True):
@@ -104,9 +106,8 @@ class Partitions:
             found.numbers[end][number] += rows
         there = there[sample_hashes(keys[there]) % self._one_key_in == 0]
         of_ends, numbered = Coded(states[there], ends), Coded(numbers[there], every)
-        for (end, key, number), rows in combinations(
-            of_ends, Coded(keys[there], range(2**32)), numbered
-        ):
+        keyed = Coded(keys[there], range(2**32))
+        for (end, key, number), rows in combinations(of_ends, keyed, numbered):
             found.keys[end][key, number] += rows
         strayed = (numbers != _NONE) & (numbers != expected)
         return {"outside": numbers == _OUTSIDE, "strayed": strayed}
@@ -180,9 +181,7 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
     )  # fmt: skip
 
 
-def _spread(
-    one: PartitionedEnd, keyed: Iterable[tuple[int, int]], confidence: float
-) -> dict[str, Any]:
+def _spread(one: PartitionedEnd, keyed: Iterable[tuple[int, int]], confidence: float) -> Row:
     # A key that is in two partitions counts in both; that it is so fails elsewhere.
     held = Counter(number for _, number in keyed)
     each, keys = [held[number] for number in range(one.count)], len({key for key, _ in keyed})
@@ -199,7 +198,6 @@ def _spread(
     }
 
 
-@lru_cache
 def key_limits(keys: int, partitions: int, tail: float) -> tuple[int, int]:
     """The fewest and the most keys of a partition that chance gives one; `tail` is beyond each.
 

@@ -7,25 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from expectations.expectation import Expectation, Judgement, Suite
+from expectations import partitions
+from expectations.expectation import Expectation, Judgement, Suite, digest_is, no_row
 from expectations.measures import Ending, TransformedMeasures, by_day
-from expectations.outcomes import COHERENT, OUTCOME, Outcomes, every_outcome, is_incoherent
-from expectations.partitions import (
-    Partitions,
-    keys_stay,
-    numbers_in_range,
-    partitioned_ends,
-    partitions_balanced,
-)
-from expectations.rules import (
-    DATED,
-    LEGAL,
-    as_ingested,
-    digest_is,
-    is_misdated,
-    is_too_long,
-    no_row,
-)
+from expectations.messages import DATED, LEGAL, as_ingested, is_misdated, is_too_long
+from expectations.outcomes import OUTCOME, Outcomes, every_outcome
 from expectations.weights import weights_hold
 from nats_transform import AccountMappings
 from nats_transform.audit import is_audited
@@ -57,13 +43,14 @@ class MeasureTransformed:
     ) -> None:
         self._outcomes, self._version = Outcomes(mappings, seed), version
         states = self._outcomes.proof.states
-        self._partitions = Partitions(mappings, states, max(1, messages // KEYED_ROWS))
+        self._partitions = partitions.Partitions(mappings, states, max(1, messages // KEYED_ROWS))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> TransformedMeasures:
         """The measures of some rows, with the columns in the order of the table."""
         found = TransformedMeasures()
         for day, rows in by_day(batches):
-            judged, mapped = self._outcomes.judge(rows), rows.column("mapped_subject")
+            opinion, is_right, is_of_end = self._outcomes.judge(rows)
+            mapped = rows.column("mapped_subject")
             versions = texts(rows.column("mapping_version"))
             is_other = np.array([self._version not in (None, name) for name in versions.values])
             found.digest += Digest(*digest_batch(rows))
@@ -71,10 +58,9 @@ class MeasureTransformed:
                 day, rows, MESSAGES, _SHOWN,
                 misdated=is_misdated(rows),
                 misversioned=is_other[versions.numbers],
-                illegal=(judged.opinion.marks & IS_ILLEGAL > 0) | is_too_long(mapped),
-                different=~judged.is_right,
-                incoherent=is_incoherent(rows, judged.is_right),
-                **self._partitions.count(found, judged, mapped),
+                illegal=(opinion.marks & IS_ILLEGAL > 0) | is_too_long(mapped),
+                different=~is_right,
+                **self._partitions.count(found, mapped, opinion, is_right, is_of_end),
             )  # fmt: skip
             endings = (texts(rows.column(name)) for name in _ENDING)
             for ending, count in combinations(*endings):
@@ -106,7 +92,7 @@ def transformed_messages_suite(
         tolerance: how many percentage points a share may differ from its weight.
         confidence: the probability, 0 to 1, that all intervals of shares are right together.
     """
-    expectations = [DATED, COHERENT, every_outcome(mappings, seed), _LEGAL_SUBJECTS]
+    expectations = [DATED, every_outcome(mappings, seed), _LEGAL_SUBJECTS]
     if archive is not None:
         expectations += [_conserved(archive.rows), as_ingested(archive)]
     if version is not None:
@@ -115,8 +101,9 @@ def transformed_messages_suite(
         expectations.append(_same_digest(before))
     if any(is_audited(mapping) for mapping in mappings.mappings):
         expectations.append(weights_hold(mappings, tolerance, confidence))
-    if partitioned_ends(mappings):
-        expectations += [numbers_in_range(), keys_stay(), partitions_balanced(mappings)]
+    if partitions.partitioned_ends(mappings):
+        expectations += [partitions.numbers_in_range(), partitions.keys_stay()]
+        expectations.append(partitions.partitions_balanced(mappings))
     rows = messages if archive is None else archive.rows
     measure = MeasureTransformed(mappings, rows, seed, version)
     return Suite("transformed_messages", measure, tuple(expectations), mappings, seed)

@@ -9,17 +9,7 @@ from itertools import islice
 
 from expectations.expectation import Expectation, Judgement
 from expectations.measures import TransformedMeasures
-from nats_transform import AccountMappings, Fate
-from nats_transform.audit import (
-    WORST_FIRST,
-    Criteria,
-    End,
-    Period,
-    Tally,
-    Verdict,
-    assess,
-    is_audited,
-)
+from nats_transform import AccountMappings, Fate, audit
 from nats_transform.words import plural
 
 SHOWN = 100
@@ -39,21 +29,21 @@ def weights_hold(
         tolerance: how many percentage points a share may differ from its weight.
         confidence: the probability, 0 to 1, that all intervals of shares are right together.
     """
-    audited = AccountMappings([one for one in mappings.mappings if is_audited(one)])
-    criteria = Criteria(tolerance, confidence, "day")
+    audited = AccountMappings([one for one in mappings.mappings if audit.is_audited(one)])
+    criteria = audit.Criteria(tolerance, confidence, "day")
 
     def judge(measures: TransformedMeasures) -> Judgement:
-        assessment = assess([Period(audited)], _tallies(measures), criteria)
+        assessment = audit.assess([audit.Period(audited)], _tallies(measures), criteria)
         # What needs a look comes first, and thousands of rules do not all need one.
         rules = [rule for rule in assessment.rules if rule.messages]
-        rules.sort(key=lambda rule: WORST_FIRST.index(rule.verdict))
+        rules.sort(key=lambda rule: audit.WORST_FIRST.index(rule.verdict))
         verdicts = Counter(rule.verdict for rule in rules)
-        counts = ", ".join(f"{verdicts[v]:,} {v}" for v in WORST_FIRST if verdicts[v])
+        counts = ", ".join(f"{verdicts[v]:,} {v}" for v in audit.WORST_FIRST if verdicts[v])
         observed = f"of {plural(len(rules), 'split')}: {counts}"
         outside = [
             {"mapping": rule.source, "cluster": rule.cluster or "-", "why": rule.reason}
             for rule in rules
-            if rule.verdict is Verdict.OUTSIDE
+            if rule.verdict is audit.Verdict.OUTSIDE
         ]
         shares = (share for rule in rules for share in rule.shares(rule))
         return Judgement(
@@ -75,13 +65,11 @@ def weights_hold(
     )  # fmt: skip
 
 
-def _tallies(measures: TransformedMeasures) -> Iterable[Tally]:
+def _tallies(measures: TransformedMeasures) -> Iterable[audit.Tally]:
     for ending, rows in measures.endings.items():
         # An ending without a destination counts only where it is that part of the weights.
-        if ending.source is None or ending.day is None:
-            continue
-        if ending.destination is None and ending.fate != Fate.LOST.value:
-            continue
-        start = datetime.combine(ending.day, time(), UTC)
-        end = End(ending.source, ending.destination or "")
-        yield Tally(ending.cluster, start, (end,), rows)
+        is_end = ending.destination is not None or ending.fate == Fate.LOST.value
+        if is_end and ending.source is not None and ending.day is not None:
+            start = datetime.combine(ending.day, time(), UTC)
+            end = audit.End(ending.source, ending.destination or "")
+            yield audit.Tally(ending.cluster, start, (end,), rows)

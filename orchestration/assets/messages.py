@@ -62,13 +62,12 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         suites = UserSuites(archive, "messages", name, actions, context.log.warning)
         files = tables.data_files(table, archive.stream, days)
         report = replace(report, results=(*report.results, *suites(archive.session, table, files)))
-        kept = keep(report, archive.reports_folder, name=name, actions=actions)
+        warn = context.log.warning
+        page = keep(report, archive.reports_folder, name=name, actions=actions, warn=warn)
         counts = rows_by_day(table, archive.stream, days)
-    if kept.fault is not None:
-        context.log.warning(kept.fault)
-    yield from checks.results(archive, ASSET, report, kept.page, suites.pages)
+    yield from checks.results(archive, ASSET, report, page, suites.pages)
     if refused is not None:
-        raise dg.Failure(f"{refused} (see {kept.page})", allow_retries=False)
+        raise dg.Failure(f"{refused} (see {page})", allow_retries=False)
     add_metadata_by_day(context, {day: {"dagster/row_count": counts[day]} for day in days})
     yield dg.MaterializeResult(
         metadata={
@@ -77,7 +76,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             "gaps": result.gaps,
             "bytes": result.bytes,
             **({"erased": archived.erased_on()} if archived.erased else {}),
-            "data docs": link(archive, kept.page),
+            "data docs": link(archive, page),
             **throughput(added, time.monotonic() - started),
             "engine": result.engine,
             **columns_of(archive, "messages"),

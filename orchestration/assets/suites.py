@@ -88,11 +88,11 @@ class UserSuites:
         frame = frame_of(spark, table, files) if self._suites else None
         for _, suite in self._suites:
             folder = self._archive.reports_folder
-            checked = run_checkpoint(suite, frame, folder, name=self._name, actions=self._actions)
-            if checked.fault is not None:
-                self._warn(checked.fault)
-            self.pages[suite.name] = checked.page
-            results += checked.results
+            found, page = run_checkpoint(
+                suite, frame, folder, self._name, self._actions, self._warn
+            )
+            self.pages[suite.name] = page
+            results += found
         return results
 
     def sieve(self) -> Sieve | None:

@@ -50,13 +50,12 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             cast(Report, result.report),  # checks are not left out here
             result.quarantined,
         )
-        kept = keep(report, archive.reports_folder, name=name, actions=actions)
-    if kept.fault is not None:
-        context.log.warning(kept.fault)
+        warn = context.log.warning
+        page = keep(report, archive.reports_folder, name=name, actions=actions, warn=warn)
     # The checks that refuse it are results all the same.
-    yield from checks.results(archive, ASSET, report, kept.page, suites.pages)
+    yield from checks.results(archive, ASSET, report, page, suites.pages)
     if result.refused is not None:
-        raise dg.Failure(f"{result.refused} (see {kept.page})", allow_retries=False)
+        raise dg.Failure(f"{result.refused} (see {page})", allow_retries=False)
     seconds = time.monotonic() - started
     try:
         compared = changes(archive, days, before, place, result)
@@ -77,7 +76,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             **compared,
             **_fates(result.fates),
             **shares_of_checks(report),
-            "data docs": link(archive, kept.page),
+            "data docs": link(archive, page),
             **throughput(result.messages, seconds),
             "engine": result.engine,
             **columns_of(archive, "transformed_messages"),

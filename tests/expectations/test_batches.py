@@ -87,8 +87,9 @@ def failures(context: Any, batch: Any, name: str) -> set[str]:
     results += validated(context, aggregates(batch, **GIVEN[name]), bundled)
     assert len(results) == len(SUITES[name].expectations)
     assert not [r for r in results if (r.exception_info or {}).get("raised_exception")]
+    names = {one.column: one.name for one in SUITES[name].expectations}
     return {
-        (result.expectation_config.meta or {}).get("name")
+        names.get(result.expectation_config.kwargs.get("column", ""))
         or "".join(word.title() for word in result.expectation_config.type.split("_"))
         for result in results
         if not result.success

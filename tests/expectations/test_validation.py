@@ -56,7 +56,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def validate(measures: Any, suite: Suite, folder: Path, *, name: str) -> tuple[Report, Path]:
     """The report, and its page."""
     report = report_on(measures, suite)
-    return report, keep(report, folder, name=name).page
+    return report, keep(report, folder, name=name)
 
 
 def check(
@@ -327,11 +327,11 @@ def test_values_in_the_page_of_a_users_suite_are_text(tmp_path: Path) -> None:
     )
     rows = ["<script>alert(1)</script>", HOSTILE.replace("\udcff", "")]  # as tables store text
     frame = pd.DataFrame({"subject": rows})
-    checked = run_checkpoint(suite, frame, tmp_path, name="SHOP")
-    page = checked.page.read_text(encoding="utf-8")
+    results, file = run_checkpoint(suite, frame, tmp_path, name="SHOP")
+    page = file.read_text(encoding="utf-8")
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)" in page
-    first, second = sorted(checked.results, key=lambda result: result.blocks)
+    first, second = sorted(results, key=lambda result: result.blocks)
     assert (first.blocks, first.observed) == (False, "2 of 2 rows break it")
     assert (second.blocks, second.success) == (True, False)
     assert "does not exist" in second.observed
