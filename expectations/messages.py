@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -136,7 +137,7 @@ def messages_suite(ingested: Digest | None, explained: Sequence[Range] = ()) -> 
         "The only gaps in each day's sequences are those that the ingest explains.",
         "A gap means that a message was never archived or a file is missing.",
         "missing without an explanation", noun="sequence",
-        find=_missing(Coverage.of(explained)),
+        find=partial(_missing, Coverage.of(explained)),
     )  # fmt: skip
     known = [] if ingested is None else [as_ingested(ingested)]
     expectations = (*known, DATED, _NO_SEQUENCE_TWICE, gaps, _LEGAL_SUBJECTS)
@@ -170,21 +171,17 @@ def _repeated(measures: MessagesMeasures) -> dict[StreamDay, Flag]:
     }
 
 
-def _missing(explained: Coverage) -> Callable[[MessagesMeasures], dict[StreamDay, Flag]]:
-    """Finds what is missing of each day, and between its last sequence and the next day's first."""
-
-    def find(measures: MessagesMeasures) -> dict[StreamDay, Flag]:
-        found = {}
-        for (stream, day), sequences in measures.sequences.items():
-            following = day and measures.sequences.get((stream, day + timedelta(days=1)))
-            ranges = pairwise(sequences.ranges + (following.ranges[:1] if following else ()))
-            if gaps := Coverage.of((a[1] + 1, b[0] - 1) for a, b in ranges) - explained:
-                of_day = {"stream": stream, "day": day}
-                some = tuple(of_day | {"from": a, "to": b} for a, b in gaps.ranges[:EXAMPLES])
-                found[stream, day] = Flag(gaps.count, some)
-        return found
-
-    return find
+def _missing(explained: Coverage, measures: MessagesMeasures) -> dict[StreamDay, Flag]:
+    """What is missing of each day, and between its last sequence and the next day's first."""
+    found = {}
+    for (stream, day), sequences in measures.sequences.items():
+        following = day and measures.sequences.get((stream, day + timedelta(days=1)))
+        ranges = pairwise(sequences.ranges + (following.ranges[:1] if following else ()))
+        if gaps := Coverage.of((a[1] + 1, b[0] - 1) for a, b in ranges) - explained:
+            of_day = {"stream": stream, "day": day}
+            some = tuple(of_day | {"from": a, "to": b} for a, b in gaps.ranges[:EXAMPLES])
+            found[stream, day] = Flag(gaps.count, some)
+    return found
 
 
 _NO_SEQUENCE_TWICE = no_row(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +12,7 @@ from expectations.expectation import Expectation, Judgement, Row, no_row
 from expectations.measures import TransformedMeasures, flags
 from nats_transform import AccountMappings
 from nats_transform.audit import End
+from nats_transform.audit.partitions import PartitionedEnd, partitioned_ends
 from nats_transform.kernel.counting import Coded, combinations
 from nats_transform.kernel.proof import Opinion
 from nats_transform.kernel.rules import State
@@ -28,42 +28,6 @@ _NUMBERS = {str(number).encode(): number for number in range(MAX_NUMBERS)}
 _NONE, _OUTSIDE = -1, -2  # of rows without a partition number, and of those with an impossible one
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionedEnd:
-    """A destination with a `partition()`: where the number of its first one is.
-
-    Attributes:
-        end: the source of the mapping, and the destination.
-        count: the number of partitions.
-        place: `Transform.partition_place`: of the number among the tokens of the mapped subject.
-    """
-
-    end: End
-    count: int
-    place: int
-
-    def number_in(self, subject: bytes) -> int:
-        """The number that a subject has there, or in the nearest token."""
-        tokens = subject.split(b".")
-        place = self.place - (self.place > 0)
-        token = tokens[max(-len(tokens), min(place, len(tokens) - 1))]
-        number = _NUMBERS.get(token, _OUTSIDE)
-        return number if number < self.count else _OUTSIDE
-
-
-def partitioned_ends(mappings: AccountMappings) -> list[PartitionedEnd]:
-    """The destinations whose partition function is at a fixed place, and has not too many."""
-    return [
-        PartitionedEnd(End(mapping.source, share.destination), max(partition.count, 1), place)
-        for mapping in mappings.mappings
-        for _, share in mapping.ends()
-        if share.destination is not None and share.transform is not None
-        if (partition := share.transform.partition) is not None
-        if (place := share.transform.partition_place) is not None
-        if partition.count <= MAX_NUMBERS
-    ]
-
-
 class Partitions:
     """Counts messages by partition number; it can be sent to a task.
 
@@ -74,7 +38,7 @@ class Partitions:
     """
 
     def __init__(self, mappings: AccountMappings, states: Iterable[State], one_key_in: int) -> None:
-        known = {one.end: one for one in partitioned_ends(mappings)}
+        known = {one.end: one for one in partitioned_ends(mappings, MAX_NUMBERS)}
         none = PartitionedEnd(End("", ""), 0, 0)
         self._ends = [known.get(End(s.source or "", s.destination or ""), none) for s in states]
         self._counts = np.array([one.count for one in self._ends])
@@ -89,6 +53,8 @@ class Partitions:
         is_of_end: np.ndarray,
     ) -> dict[str, np.ndarray]:
         """Counts the rows of a batch, judged by `Outcomes`, and says which of them break a rule."""
+        if not self._counts.any():
+            return {}
         states, keys = opinion.states, opinion.hashes.astype(np.int64)
         counts = self._counts[states]
         expected = np.where(counts > 0, keys % np.maximum(counts, 1), _NONE)
@@ -98,7 +64,7 @@ class Partitions:
         places = np.flatnonzero(other)
         subjects = mapped.take(pa.array(places)).view(pa.binary()).to_pylist()
         for place, subject in zip(places.tolist(), subjects, strict=True):
-            numbers[place] = self._ends[states[place]].number_in(subject)
+            numbers[place] = _number_in(subject, self._ends[states[place]])
         there = np.flatnonzero(numbers >= 0)
         ends, every = [one.end for one in self._ends], range(self._counts.max())
         of_ends, numbered = Coded(states[there], ends), Coded(numbers[there], every)
@@ -111,6 +77,14 @@ class Partitions:
             found.keys[end][key, number] += rows
         strayed = (numbers != _NONE) & (numbers != expected)
         return {"outside": numbers == _OUTSIDE, "strayed": strayed}
+
+
+def _number_in(subject: bytes, of: PartitionedEnd) -> int:
+    """The number that a subject has at its place, or in the nearest token."""
+    tokens = subject.split(b".")
+    place = of.place - (of.place > 0)
+    number = _NUMBERS.get(tokens[max(-len(tokens), min(place, len(tokens) - 1))], _OUTSIDE)
+    return number if number < of.count else _OUTSIDE
 
 
 def sample_hashes(numbers: np.ndarray) -> np.ndarray:
@@ -150,7 +124,7 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
     """
 
     def judge(measures: TransformedMeasures) -> Judgement:
-        ends = [one for one in partitioned_ends(mappings) if one.end in measures.keys]
+        ends = [one for one in partitioned_ends(mappings, MAX_NUMBERS) if one.end in measures.keys]
         rows = [_spread(one, measures.keys[one.end], confidence) for one in ends]
         uneven = [
             row

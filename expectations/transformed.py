@@ -15,6 +15,7 @@ from expectations.outcomes import OUTCOME, Outcomes, every_outcome
 from expectations.weights import weights_hold
 from nats_transform import AccountMappings
 from nats_transform.audit import is_audited
+from nats_transform.audit.partitions import partitioned_ends
 from nats_transform.digest import Digest
 from nats_transform.kernel.counting import combinations, texts
 from nats_transform.kernel.digest import digest_batch
@@ -101,7 +102,7 @@ def transformed_messages_suite(
         expectations.append(_same_digest(before))
     if any(is_audited(mapping) for mapping in mappings.mappings):
         expectations.append(weights_hold(mappings, tolerance, confidence))
-    if partitions.partitioned_ends(mappings):
+    if partitioned_ends(mappings, partitions.MAX_NUMBERS):
         expectations += [partitions.numbers_in_range(), partitions.keys_stay()]
         expectations.append(partitions.partitions_balanced(mappings))
     rows = messages if archive is None else archive.rows

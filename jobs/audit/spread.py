@@ -17,8 +17,8 @@ from jobs.audit.rows import Parts, Reading, Rows
 from jobs.files.grouped import Grouping, grouped
 from jobs.files.task import Task
 from jobs.files.tokens import TokenAt
-from nats_transform import Mapping as SubjectMapping
 from nats_transform.audit import Period, is_audited
+from nats_transform.audit.partitions import partitioned_ends
 from nats_transform.kernel.counting import texts
 from nats_transform.mappings.subject import encode
 
@@ -38,34 +38,27 @@ def partition_balances(rows: Rows, periods: Sequence[Period]) -> Iterator[Partit
         rows: transformed messages.
         periods: the mapping versions that made them.
     """
-    numbered = (_numbered(mapping) for period in periods for mapping in period.mappings.mappings)
-    ends = list(dict.fromkeys(end for ends in numbered for end in ends))[:MOST_BALANCES]
+    every = (partitioned_ends(period.mappings, MOST_PARTITIONS) for period in periods)
+    ends = [one for of_period in every for one in of_period if one.place > 0 and one.count > 1]
+    ends = list(dict.fromkeys(ends))[:MOST_BALANCES]
     if not ends:
         return
-    places = {(source, destination): place for source, destination, place, _ in ends}
-    count = partial(_count_numbers, {end: TokenAt(place) for end, place in places.items()})
+    tokens: dict[_End, TokenAt] = {
+        (one.end.source, one.end.destination): TokenAt(one.place) for one in ends
+    }
     columns = ("mapping_source", "mapping_destination", "mapped_subject")
-    counted = sum(rows.each(count, columns), Counter[Any]())
-    for source, destination, _, partitions in ends:
-        counts = tuple(counted[source, destination, n] for n in range(partitions))
-        mean = sum(counts) / partitions
+    counted = sum(rows.each(partial(_count_numbers, tokens), columns), Counter[Any]())
+    for one in ends:
+        source, destination = one.end.source, one.end.destination
+        counts = tuple(counted[source, destination, n] for n in range(one.count))
+        mean = sum(counts) / one.count
         yield PartitionBalance(
             source=source,
             destination=destination,
-            partitions=partitions,
+            partitions=one.count,
             counts=counts,
             busiest=max(counts) / mean if mean else 0.0,
         )
-
-
-def _numbered(mapping: SubjectMapping) -> Iterator[tuple[str, str, int, int]]:
-    """Source, destination, place of the number in the subject, and count of partitions."""
-    for _, share in mapping.ends():
-        if share.destination is None or share.transform is None:
-            continue
-        partition, place = share.transform.partition, share.transform.partition_place
-        if partition and place and place > 0 and 1 < partition.count <= MOST_PARTITIONS:
-            yield mapping.source, share.destination, place, partition.count
 
 
 def _rows_of_ends(rows: pa.RecordBatch) -> Iterator[tuple[_End, pa.Array]]:

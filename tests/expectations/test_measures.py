@@ -12,15 +12,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from expectations.messages import Sequences, measure_messages
-from expectations.partitions import (
-    MAX_NUMBERS,
-    PartitionedEnd,
-    key_limits,
-    partitioned_ends,
-    sample_hashes,
-)
+from expectations.partitions import MAX_NUMBERS, key_limits, sample_hashes
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import End
+from nats_transform.audit.partitions import PartitionedEnd, partitioned_ends
 from tests.expectations.tables import (
     PER_DAY,
     archive_digest,
@@ -157,7 +152,7 @@ def test_where_the_partition_number_is(
 ) -> None:
     mappings = AccountMappings([Mapping(source, [Destination(destination)])])
     ends = [PartitionedEnd(End(source, destination), *expected)] if expected else []
-    assert partitioned_ends(mappings) == ends
+    assert partitioned_ends(mappings, MAX_NUMBERS) == ends
 
 
 @pytest.mark.parametrize("keys", [1, 2, 40, 999, 10_000])
