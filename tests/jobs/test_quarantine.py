@@ -20,7 +20,7 @@ from jobs.settings.ingest import IngestSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings, VerifyTableSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.transform import transform
+from jobs.transform import TransformResult, transform
 from jobs.verify_table import verify_table
 from jobs.warehouse import staging
 from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
@@ -63,7 +63,7 @@ run(Path(folder), sift_more)
 """
 
 
-def run(folder: Path, sift: Callable[[pa.RecordBatch], Any] | None) -> None:
+def run(folder: Path, sift: Callable[[pa.RecordBatch], Any] | None) -> TransformResult:
     """Transforms the archive in a folder."""
     settings = TransformSettings(
         stream="S",
@@ -71,7 +71,9 @@ def run(folder: Path, sift: Callable[[pa.RecordBatch], Any] | None) -> None:
         warehouse=Warehouse(dir=folder / "warehouse"),
         tolerance=20,
     )
-    assert transform(HERE, settings, sift=sift).refused is None
+    result = transform(HERE, settings, sift=sift)
+    assert result.refused is None
+    return result
 
 
 def in_tables(folder: Path) -> tuple[list[int], list[int]]:
@@ -180,3 +182,49 @@ def test_a_quarantine_is_taken_back_if_the_table_changed_meanwhile(
     run(folder, sift_more)
     assert in_tables(folder) == NEW
     assert holds(folder)
+
+
+ALL = """
+import sys
+from pathlib import Path
+from expectations.great import suite_of
+from expectations.quarantine import Sieve
+from tests.jobs.test_quarantine import run
+
+entry = {
+    "type": "expect_column_values_to_match_regex",
+    "kwargs": {"column": "subject", "regex": "^nothing is so$"},
+}
+result = run(Path(sys.argv[1]), Sieve([suite_of("none", [entry])]))
+status = Path("/proc/self/status").read_text()
+(peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+print(result.messages, *result.quarantined.items(), peak)
+"""
+
+
+@pytest.mark.slow
+def test_a_day_that_is_all_in_quarantine(tmp_path: Path) -> None:
+    """Four times as many messages take as much memory, and none is lost or published."""
+    peaks = []
+    for count in (50_000, 200_000):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        (folder / "mapping.conf").write_text(MAPPING)
+        with (folder / "dump.jsonl").open("w") as dump:
+            for seq in range(1, count + 1):
+                row = {"seq": seq, "ts": "2026-03-01T10:00:00Z", "subject": f"S.n.{seq % 7}"}
+                dump.write(json.dumps(row) + "\n")
+        warehouse = Warehouse(dir=folder / "warehouse")
+        settings = IngestSettings(stream="S", jsonl=str(folder / "dump.jsonl"), warehouse=warehouse)
+        ingest(HERE, settings)
+        child = subprocess.run(
+            [sys.executable, "-c", ALL, str(folder)], capture_output=True, text=True, check=False
+        )
+        assert child.returncode == 0, child.stderr
+        reason = "none: expect_column_values_to_match_regex"
+        *found, peak = child.stdout.rsplit(maxsplit=1)
+        assert found == [f"0 {(reason, count)}"]
+        peaks.append(int(peak))
+        assert in_tables(folder) == ([], [*range(1, count + 1)])
+        assert holds(folder)
+    assert peaks[1] - peaks[0] < 150_000, peaks  # KiB

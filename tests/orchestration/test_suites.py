@@ -191,6 +191,21 @@ def test_rows_in_quarantine_and_the_others_add_up(any_project: Project) -> None:
     assert verify_table(SessionOnDemand(SparkSettings()), settings).holds
 
 
+def test_a_day_can_be_all_in_quarantine(bare_project: Project) -> None:
+    entry = "{type: expect_column_values_to_match_regex, kwargs: {column: subject, regex: '^no$'}}"
+    suite = f"{{name: none, quarantine: true, expectations: [{entry}]}}"
+    bare_project.add("east", f"  expectations: [{suite}]\n")
+    result = bare_project.materialize("east", ONE)
+    assert result.success, failures(result)
+    assert len(rows_of(bare_project.warehouse, "EAST", QUARANTINED)) == 300
+    assert not rows_of(bare_project.warehouse, "EAST", TRANSFORMED)
+    found = evaluations(result)
+    assert found["transformed_messages/every_message_once"].passed
+    none = found["transformed_messages/none"]
+    assert (none.passed, none.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "300 in quarantined" in str(none.description)
+
+
 @pytest.mark.parametrize(
     ("yaml", "fault"),
     [
