@@ -28,7 +28,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from expectations.batches import aggregates
 from expectations.expectation import ExpectationResult, Report, plain
-from expectations.great import fault_of, great_suite, measured, new_context
+from expectations.great import MEASURED, fault_of, great_suite, new_context
 from expectations.measures import EXAMPLES
 from nats_transform.untrusted import visible
 
@@ -54,10 +54,12 @@ def keep(
     Returns:
         its page in Data Docs.
     """
-    results = report.results[: len(report.suite.expectations)]
-    with measured(report.measures):
-        suite, frame = great_suite(report.suite), aggregates(report)
-        return run_checkpoint(suite, frame, folder, name, actions, warn, results)[1]
+    suite, results = report.suite, report.results[: len(report.suite.expectations)]
+    token, frame = MEASURED.set(report.measures), aggregates(report)
+    try:
+        return run_checkpoint(great_suite(suite), frame, folder, name, actions, warn, results)[1]
+    finally:
+        MEASURED.reset(token)
 
 
 def run_checkpoint(

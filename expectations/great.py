@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from html import escape
@@ -47,17 +46,8 @@ from expectations.weights import weights_hold
 from nats_transform.config import canonical
 from nats_transform.untrusted import visible
 
-_measured: ContextVar[Any] = ContextVar("measured", default=None)
-
-
-@contextmanager
-def measured(measures: Any) -> Iterator[None]:
-    """Meanwhile, these are the measures of every batch: the gate has read the files of it."""
-    token = _measured.set(measures)
-    try:
-        yield
-    finally:
-        _measured.reset(token)
+MEASURED: ContextVar[Any] = ContextVar("measured", default=None)
+"""The measures of every batch, if the gate has read the files already."""
 
 
 def _measures(
@@ -67,7 +57,7 @@ def _measures(
     metric_value_kwargs: dict[str, Any],
     **_: Any,
 ) -> object:
-    if (known := _measured.get()) is not None:
+    if (known := MEASURED.get()) is not None:
         return known
     domain = execution_engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
     mappings, seed = mappings_of(metric_value_kwargs["mappings"])

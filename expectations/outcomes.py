@@ -81,7 +81,7 @@ def every_outcome(mappings: AccountMappings, seed: int = 0) -> Expectation:
         "new subject that were written for every message.",
         "The same message must get the same outcome, and a sample would miss one wrong message "
         "among millions.",
-        "with an outcome that its mapping doesn't give it", explain=explain,
+        "with another outcome than the mappings give", explain=explain,
     )  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def keys_stay() -> Expectation:
         "ExpectKeysToKeepTheirPartition", "partitions", "strayed",
         "Every message is in the partition of its key, so all messages of a key are in one.",
         "A consumer of one partition relies on seeing every message of its keys, in order.",
-        "in another partition than its key",
+        "in a partition that is not that of the key",
     )  # fmt: skip
 
 
