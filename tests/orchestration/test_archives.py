@@ -196,8 +196,8 @@ def test_a_transform_that_loses_or_alters_messages_publishes_nothing(
     project.add("east", count=40)
     assert project.materialize("east", ["mapping_version", "messages"]).success
     for fault, told in (
-        (_without_one, "ExpectMessagesToBeConserved: 39 out"),
-        (_with_one_twice, "ExpectMessagesToBeConserved: 41 out"),
+        (_without_one, "ExpectMessagesToBeConserved: 39 messages"),
+        (_with_one_twice, "ExpectMessagesToBeConserved: 41 messages"),
         (_with_one_altered, "ExpectArchiveToBeAsIngested"),
         (_with_one_for_another, "ExpectArchiveToBeAsIngested"),
     ):
@@ -223,7 +223,7 @@ def test_an_archive_that_lost_messages_since_its_ingest_stops_there(
         pq.write_table(rows.slice(0, len(rows) - 1), path)
         Path(path).with_name(f".{Path(path).name}.crc").unlink(missing_ok=True)
 
-    assert "ExpectMessagesToBeConserved: 38 out" in _failure(project, "transformed_messages")
+    assert "ExpectMessagesToBeConserved: 38 messages" in _failure(project, "transformed_messages")
     # From now on the dump has only what is new, so that no ingest compares the rest.
     line = (folder / "messages.jsonl").read_text().splitlines()[-1]
     (folder / "messages.jsonl").write_text(line.replace('"seq": 40', '"seq": 41'))

@@ -95,7 +95,7 @@ def test_every_door_gives_the_same(project: Project, monkeypatch: pytest.MonkeyP
     result = project.materialize("east", ["transformed_messages"])
     assert result.success, failures(result)
     expected = project.published()
-    assert expected["checks"] == "all 12 expectations hold"
+    assert expected["checks"] == "all 10 expectations hold"
     of_dagster = {
         line.split("|")[3].strip()
         for check in result.get_asset_check_evaluations()
