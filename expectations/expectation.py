@@ -193,7 +193,7 @@ def report_on(measures: Any, suite: Suite, files: Iterable[Row] = ()) -> Report:
     Args:
         measures: what `expectations.measures` found in the rows of whole days; if a part of a day
             is left out, gaps are found.
-        suite: one that `expectations.suites` made.
+        suite: what the measures are for.
         files: the manifest of the data files that have these rows.
 
     Raises:
