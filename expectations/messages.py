@@ -32,6 +32,7 @@ LEGAL = (
     f"{MAX_SUBJECT:,} bytes."
 )
 _SHOWN = ("stream", "day", "seq", "ts", "ts_ns", "subject")
+_NEEDED = ("stream", "seq", "ts", "ts_ns", "day")
 _ILLEGAL = rb"(\A|\.)[*>]?(\.|\z)"
 _DAY_NS = 86_400 * 10**9
 
@@ -97,7 +98,7 @@ def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:
         illegal = pc.match_substring_regex(subjects.view(pa.binary()), _ILLEGAL).fill_null(True)
         found.count(
             day, rows, MESSAGES, _SHOWN,
-            misdated=is_misdated(rows), illegal=flags(illegal) | is_too_long(subjects),
+            misdated=is_misdated(rows, *_NEEDED), illegal=flags(illegal) | is_too_long(subjects),
         )  # fmt: skip
         if len(numbered := rows.column("seq").drop_null()):
             values = numbered.to_numpy()
@@ -106,16 +107,17 @@ def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:
     return found
 
 
-def is_misdated(rows: pa.RecordBatch) -> np.ndarray:
-    """Whether a message breaks `DATED`; of its three times, `ts_ns` is the exact one."""
+def is_misdated(rows: pa.RecordBatch, *needed: str) -> np.ndarray:
+    """Whether a message breaks `DATED`; its times, of which `ts_ns` is exact, may be missing."""
     kinds = {"ts_ns": pa.int64(), "ts": pa.int64(), "day": pa.int32()}
     exact, micros, days = (
         np.asarray(rows.column(name).view(kind).fill_null(0)) for name, kind in kinds.items()
     )
     found: np.ndarray = (exact // 1000 != micros) | (exact // _DAY_NS != days)
-    for name in ("stream", "seq", *kinds):
+    for name in (*kinds, *needed):
         if rows.column(name).null_count:
-            found |= flags(rows.column(name).is_null())
+            missing = flags(rows.column(name).is_null())
+            found = found | missing if name in needed else found & ~missing
     return found
 
 
