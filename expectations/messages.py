@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from expectations.expectation import Expectation, Suite, digest_is, no_row
 from expectations.measures import EXAMPLES, Flag, Measures, StreamDay, by_day, flags
-from nats_transform.coverage import Coverage, Range
 from nats_transform.digest import Digest
+from nats_transform.kernel.coverage import Coverage, Range
 from nats_transform.kernel.messages import MESSAGES
 
 MAX_SUBJECT = 4096 - 24
@@ -51,7 +51,12 @@ class Sequences:
     rows: int
 
     @classmethod
-    def of(cls, parts: Sequence[Sequences]) -> Sequences:
+    def of(cls, values: np.ndarray) -> Sequences:
+        """The sequences of one row or more, in any order."""
+        return cls.together([cls(values, values, len(values))])
+
+    @classmethod
+    def together(cls, parts: Sequence[Sequences]) -> Sequences:
         """All sequences of several parts; here, ranges of a part may touch and overlap."""
         firsts = np.concatenate([part.firsts for part in parts])
         order = np.argsort(firsts, kind="stable")
@@ -65,7 +70,7 @@ class Sequences:
         )
 
     def __add__(self, other: Sequences) -> Sequences:
-        return self.of([self, other])
+        return self.together([self, other])
 
     @property
     def ranges(self) -> tuple[Range, ...]:
@@ -101,9 +106,8 @@ def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:
             misdated=is_misdated(rows, *_NEEDED), illegal=flags(illegal) | is_too_long(subjects),
         )  # fmt: skip
         if len(numbered := rows.column("seq").drop_null()):
-            values = numbered.to_numpy()
-            sequences[day].append(Sequences.of([Sequences(values, values, len(values))]))
-    found.sequences = {day: Sequences.of(parts) for day, parts in sequences.items()}
+            sequences[day].append(Sequences.of(numbered.to_numpy()))
+    found.sequences = {day: Sequences.together(parts) for day, parts in sequences.items()}
     return found
 
 

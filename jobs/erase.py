@@ -61,7 +61,7 @@ from jobs.warehouse.tables import (
     warehouse_errors,
 )
 from jobs.warehouse.unused import YOUNG, needed, unused
-from nats_transform.coverage import Coverage
+from nats_transform.kernel.coverage import Coverage
 from nats_transform.words import plural
 
 ELSEWHERE = (

@@ -45,9 +45,9 @@ from nats_transform.backup.consumers import filters_of, parse_consumer, with_fil
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import mapping_version
 from nats_transform.config.load import load_mappings
-from nats_transform.coverage import Coverage
 from nats_transform.digest import Digest
 from nats_transform.errors import InvalidBackup
+from nats_transform.kernel.coverage import Coverage
 from nats_transform.kernel.covering import Covering
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mappings.subject import subscribes

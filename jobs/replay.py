@@ -43,7 +43,7 @@ from jobs.settings.replay import CONSENTS, Consent, ReplaySettings
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import find as find_version
-from nats_transform.coverage import Coverage
+from nats_transform.kernel.coverage import Coverage
 from nats_transform.mappings.subject import decode, encode
 from nats_transform.words import plural
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.measures.messages import Sequences
+from expectations.messages import Sequences
 from jobs.files.engine import end_if_told
 from jobs.files.read import batches
 from jobs.files.storage import Storage
@@ -21,7 +21,7 @@ from jobs.files.text import restored_rows
 from jobs.files.write import Writer, Written
 from jobs.progress import advance
 from jobs.warehouse.rows import Total
-from nats_transform.coverage import NONE, Coverage
+from nats_transform.kernel.coverage import NONE, Coverage
 from nats_transform.kernel.covering import Covering
 
 

@@ -29,8 +29,8 @@ from jobs.sources.source import ReadTask, Span
 from jobs.warehouse.rows import DAY_NS, constant, header_values, rows_of
 from jobs.warehouse.tables import times_of
 from nats_transform.backup.archive import Batch, Head, Point, read_head, read_messages
-from nats_transform.coverage import NONE, Coverage
 from nats_transform.errors import InvalidBackup
+from nats_transform.kernel.coverage import NONE, Coverage
 from nats_transform.kernel.covering import Covering
 
 _TASK_BYTES = 64 * 2**20  # unpacked; below, another task costs more than it brings

@@ -23,7 +23,7 @@ from jobs.sources.source import Span
 from jobs.warehouse.rows import Total
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import data_files
-from nats_transform.coverage import NONE, Coverage
+from nats_transform.kernel.coverage import NONE, Coverage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,7 +32,7 @@ from jobs.jetstream.stream import (
 from jobs.settings.connection import NatsSettings
 from jobs.warehouse.rows import DAY_NS
 from jobs.warehouse.tables import times_of
-from nats_transform.coverage import NONE, Coverage
+from nats_transform.kernel.coverage import NONE, Coverage
 
 _MOST_SPANS = 250  # each takes some requests, so a server that lies must not make us plan many
 ReadTask = Callable[[Any], Iterator[pa.RecordBatch]]

@@ -14,9 +14,9 @@ from pyiceberg.table import Table
 from jobs.errors import ArchiveError
 from jobs.warehouse.rows import Total
 from jobs.warehouse.tables import PROPERTY
-from nats_transform.coverage import Coverage
 from nats_transform.digest import Digest
 from nats_transform.errors import did_you_mean
+from nats_transform.kernel.coverage import Coverage
 from nats_transform.words import plural
 
 

@@ -11,7 +11,8 @@ kernel gives the same results for any bytes, with the same draws.
 - `filters`, `pieces` and `texts` lay the rules out as tables, and `program` joins these;
 - `columns` reads Arrow arrays, `library` loads the C library, `transform.c` and `digest.c` do the
   work;
-- `digest` computes the digest of rows;
+- `digest` computes the digest of rows, `counting` counts the values of columns, `coverage` is a set
+  of sequences;
 - `proof` judges outcomes by another way, in which `program` and `transform.c` have no part.
 
 It needs pyarrow; `import nats_transform` does not.

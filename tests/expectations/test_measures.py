@@ -59,9 +59,8 @@ def test_sequences(sequences: list[int]) -> None:
 @given(st.lists(st.lists(st.integers(0, 60), min_size=1), min_size=1))
 def test_parts_of_sequences_add_up(parts: list[list[int]]) -> None:
     every = [seq for part in parts for seq in part]
-    # One of each, as a look at a batch makes them.
-    found = [Sequences.of([Sequences(np.array(p), np.array(p), len(p))]) for p in parts]
-    for whole in (Sequences.of(found), sum(found[1:], start=found[0])):
+    found = [Sequences.of(np.array(part)) for part in parts]
+    for whole in (Sequences.together(found), sum(found[1:], start=found[0])):
         assert list(whole.ranges) == _ranges(sorted(set(every)))
         assert whole.repeated == len(every) - len(set(every))
 

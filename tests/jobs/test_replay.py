@@ -48,7 +48,7 @@ from jobs.transform import transform
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import open_table
-from nats_transform.coverage import Coverage
+from nats_transform.kernel.coverage import Coverage
 from tests.support.command import nats_transform
 from tests.support.streams import Stream, new_stream
 

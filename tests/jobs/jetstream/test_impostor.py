@@ -26,7 +26,7 @@ from jobs.settings.ingest import IngestSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.source import StreamSource
-from nats_transform.coverage import Coverage
+from nats_transform.kernel.coverage import Coverage
 from tests.support.impostor import INFO, INFO_OF_STREAM, Impostor, message, serving
 
 Pieces = Callable[[bytes, bytes], Iterator[bytes]]

@@ -26,7 +26,7 @@ from jobs.jetstream.stream import JetStreamSettings, StreamState, split, stream_
 from jobs.settings.connection import NatsSettings
 from jobs.sources.source import StreamSource
 from jobs.warehouse.rows import SCHEMA
-from nats_transform.coverage import Coverage
+from nats_transform.kernel.coverage import Coverage
 from tests.support.restarting import restart
 
 pytestmark = pytest.mark.server

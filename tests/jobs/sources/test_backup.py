@@ -36,7 +36,7 @@ from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from nats_transform.backup import archive as format
 from nats_transform.backup.s2 import Decoder
-from nats_transform.coverage import Coverage
+from nats_transform.kernel.coverage import Coverage
 from tests.support.backups import Entry, archive, packed, state_of
 from tests.support.stream_backups import back_up
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_transform.coverage import Coverage
+from nats_transform.kernel.coverage import Coverage
 
 ranges = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=6)
 
