@@ -123,7 +123,7 @@ NEW = (EVERY[0::2], EVERY[1::2])
     ("moment", "left"),
     [
         pytest.param("before quarantined_messages", OLD, marks=pytest.mark.slow),
-        # The table is a commit behind: some messages are in both tables, and none is in neither.
+        # The table is a commit behind: some messages are in both tables, and some in neither.
         ("after quarantined_messages", (OLD[0], NEW[1])),
         pytest.param("before transformed_messages", (OLD[0], NEW[1]), marks=pytest.mark.slow),
         pytest.param("after transformed_messages", NEW, marks=pytest.mark.slow),

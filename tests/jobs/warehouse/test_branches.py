@@ -9,10 +9,14 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
 
 from jobs.errors import NoBranch
+from jobs.files.transform import Sift
 from jobs.ingest import ingest
 from jobs.maintain import maintain, remove_stream
 from jobs.promote import PromoteResult, promote
@@ -29,11 +33,11 @@ from jobs.transform import TransformResult, transform
 from jobs.verify_table import verify_table
 from jobs.warehouse import versions
 from jobs.warehouse.branches import fork
-from jobs.warehouse.specs import TRANSFORMED
-from jobs.warehouse.staging import Staged, publish
+from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
+from jobs.warehouse.staging import Staged, commit, publish
 from jobs.warehouse.tables import data_files, open_table, snapshot_id, snapshot_properties
 from nats_transform import AccountMappings, Destination, Mapping
-from tests.support.archive import archive, message, rows_of
+from tests.support.archive import archive, message, rows_of, sequences
 from tests.support.command import nats_transform
 
 DAY = date(2026, 3, 1)
@@ -54,13 +58,22 @@ def run(
     mappings: AccountMappings,
     branch: str | None = None,
     day: date | None = None,
+    sift: Sift | None = None,
 ) -> TransformResult:
     settings = TransformSettings(
         stream="S", mapping=Path("unused"), warehouse=on(warehouse, branch), first_day=day
     )
-    result = transform(HERE, settings, mappings)
+    result = transform(HERE, settings, mappings, sift=sift)
     assert result.refused is None
     return result
+
+
+def thirds(rows: pa.RecordBatch) -> list[str | None]:
+    return ["third" if seq % 3 == 0 else None for seq in rows.column("seq").to_pylist()]
+
+
+def evens(rows: pa.RecordBatch) -> list[str | None]:
+    return ["even" if seq % 2 == 0 else None for seq in rows.column("seq").to_pylist()]
 
 
 def prefixes(warehouse: Warehouse, branch: str | None = None) -> dict[date, set[str]]:
@@ -230,6 +243,31 @@ def test_a_branch_without_days_of_its_own_ends(made: Warehouse) -> None:
     assert set(open_table(made, TRANSFORMED).metadata.refs) == {"main"}
 
 
+def test_a_promotion_that_ends_between_both_tables(
+    made: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of the table have its old rows until the last commit; the next run finishes it."""
+    run(made, OLD, sift=thirds)
+    run(made, NEW, "next", sift=evens)
+
+    def ended(table: Table, *given: Any, **more: Any) -> int:
+        if table.name()[-1] == TRANSFORMED.name:
+            raise KeyboardInterrupt
+        return commit(table, *given, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("jobs.promote.commit", ended)
+        with pytest.raises(KeyboardInterrupt):
+            promoted(made)
+    verify = VerifyTableSettings(stream="S", warehouse=made)
+    assert prefixes(made) == days("old", "old", "old")
+    assert sequences(open_table(made, QUARANTINED)) == list(range(2, COUNT + 1, 2))
+    assert not verify_table(HERE, verify).holds  # people are told
+    assert promoted(made).messages == COUNT // 2
+    assert prefixes(made) == days("new", "new", "new")
+    assert verify_table(HERE, verify).holds
+
+
 def test_a_day_that_a_branch_has_emptied_is_promoted(warehouse: Warehouse) -> None:
     moments = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2, 3)]
     archive(warehouse, [message(n, "a.1", moment) for n, moment in enumerate(moments)])
@@ -303,9 +341,12 @@ def test_killed_at_every_write_while_it_writes_a_branch(made: Warehouse) -> None
 @pytest.mark.slow
 def test_killed_at_every_write_of_a_promotion(made: Warehouse) -> None:
     """Whoever runs it again finishes it, also if only the branch is left to remove."""
-    run(made, NEW, "next")
+    run(made, OLD, sift=thirds)
+    run(made, NEW, "next", sift=evens)
     assert killed(made, "promote", range(100)) > 5
     assert prefixes(made) == days("new", "new", "new")
+    assert sequences(open_table(made, QUARANTINED)) == list(range(2, COUNT + 1, 2))
+    assert verify_table(HERE, VerifyTableSettings(stream="S", warehouse=made)).holds
     assert set(open_table(made, TRANSFORMED).metadata.refs) == {"main"}
 
 
