@@ -26,7 +26,8 @@ from pyiceberg.types import IcebergType
 
 from expectations.transformed import transformed_messages_suite
 from jobs import gate
-from jobs.errors import AccountingError, ArchiveError
+from jobs.errors import AccountingError, ArchiveError, JobError
+from jobs.files import narrow
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.engine import engine_of, run
 from jobs.files.scan import Scan
@@ -43,6 +44,7 @@ from jobs.warehouse.tables import data_files
 from nats_transform import AccountMappings, Fate
 from nats_transform.digest import Digest
 from nats_transform.kernel import compile_mappings
+from nats_transform.kernel.messages import WIDE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +68,7 @@ class TransformResult(gate.GatedResult):
         input_snapshot: the snapshot of `messages` that was read.
         run_id: the id of the run, which is also kept with the snapshot.
         erased: how many messages of these days were erased before.
+        columns: `outcomes` if the rows leave times, headers and payloads to `messages`.
         quarantined: how many messages went to `quarantined_messages` instead, by the reason.
     """
 
@@ -79,6 +82,7 @@ class TransformResult(gate.GatedResult):
     input_snapshot: int | None
     run_id: str
     erased: int = 0
+    columns: str = "all"
     quarantined: dict[str, int] = Field(default_factory=dict)
 
     def fails(self, level: str) -> bool:
@@ -100,6 +104,7 @@ class TransformResult(gate.GatedResult):
             "input-snapshot": "" if self.input_snapshot is None else str(self.input_snapshot),
             "run-id": self.run_id,
             "quarantined": str(sum(self.quarantined.values())),
+            "columns": self.columns,
         }
 
 
@@ -135,6 +140,8 @@ def transform(
     """
     from nats_transform.config import load_mappings, mapping_version
 
+    if sift is not None and settings.columns == "outcomes":
+        raise JobError("rows in quarantine have all columns: leave out `columns: outcomes`")
     if mappings is None:
         mappings = load_mappings(settings.mapping, settings.account)
     version = mapping_version(mappings, settings.seed)
@@ -158,18 +165,22 @@ def transform(
         quarantine = None
         if sift is not None and aside_table is not None:
             apart = folders.enter_context(staging.new_files(aside_table))
-            stored = arrow_schema(aside_table.schema(), WORDS)
-            quarantine = Quarantine(sift, apart, stored)
+            quarantine = Quarantine(sift, apart, arrow_schema(aside_table.schema(), WORDS))
+        is_narrow = settings.columns == "outcomes"
+        reader, stored = scan.reader, arrow_schema(target.schema(), WORDS)
+        if is_narrow:
+            reader = reader.only(narrow.COLUMNS)
+            stored = pa.schema([field for field in stored if field.name not in WIDE])
         work = TransformTask(
             storage=Storage.of(target),
             folder=folder,
-            reader=scan.reader,
-            rows=tuple(specs.TRANSFORMED.rows.names),
-            stored=arrow_schema(target.schema(), WORDS),
+            reader=reader,
+            stored=stored,
             program=compile_mappings(mappings, settings.seed),
             version=version,
             # The gate computes them of what it reads back, if it knows what the archive's must be.
             is_digested=settings.no_checks or not archived.messages,
+            is_narrow=is_narrow,
             quarantine=quarantine,
         )
         with step(f"mapping {settings.stream}", count):
@@ -180,8 +191,10 @@ def transform(
         aside = sum((result.aside_digest for result in done), Digest())
         read = Digest(rows, sum((result.archive for result in done), Digest()).total)
         archive = Digest(count - aside.rows, read.total)
-        if archived.messages:
-            archive = archived.digest_of(settings.days) - aside
+        ingested = archived.digest_of(settings.days) - aside
+        # Of a narrow table, the digest is that of the columns that were read.
+        if archived.messages and not is_narrow:
+            archive = ingested
         if settings.no_checks:
             _check_accounts(settings.stream, count - aside.rows, read, archive)
     fates = sum((result.fates for result in done), Counter[str]())
@@ -193,11 +206,12 @@ def transform(
         mapping_version=version,
         seed=settings.seed,
         digest=str(sum((result.digest for result in done), Digest())),
-        archive_digest=str(archive) if archived.messages else None,
+        archive_digest=str(ingested) if archived.messages else None,
         input_snapshot=tables.snapshot_id(source),
         run_id=settings.run_id or str(uuid.uuid4()),
         engine=engine_of(session),
         erased=archived.erased_on(settings.days),
+        columns=settings.columns,
         quarantined=dict(sum((one.reasons for one in done), Counter[str]())),
     )
     if result.days:
@@ -318,7 +332,7 @@ def _before(target: Table, result: TransformResult) -> str | None:
     """The digest that the last run over the same messages, mappings and seed published."""
     # Another release may make other rows on purpose.
     # The digest of the archive is that of the rows which are not in quarantine.
-    same = ("stream", "mapping-version", "archive-digest", "tool-version")
+    same = ("stream", "mapping-version", "archive-digest", "tool-version", "columns")
     wanted = result.properties()
     for snapshot in reversed(target.metadata.snapshots if result.archive_digest else []):
         properties = tables.properties_of(snapshot)

@@ -14,9 +14,11 @@ from pydantic import BaseModel, computed_field
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from expectations.expectation import Suite
 from expectations.messages import messages_suite
 from expectations.transformed import transformed_messages_suite
 from jobs.errors import NoTable
+from jobs.files import narrow
 from jobs.files.intact import changed_files, not_looked_at
 from jobs.files.scan import Scan, digested
 from jobs.gate import Check, Reported
@@ -95,7 +97,7 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         WarehouseError: the tables cannot be read.
     """
     stream, wanted = settings.stream, settings.days
-    table = tables.open_table(settings.warehouse, MESSAGES)
+    table = messages = tables.open_table(settings.warehouse, MESSAGES)
     archived = Archived.of(table, stream)
     by_day = _by_day(table, stream, wanted)
     if not by_day:
@@ -121,12 +123,18 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         transformed = _by_day(table, stream, wanted)
     except NoTable:
         transformed = {}
-    of_version: dict[str, list[date]] = defaultdict(list)
+    of_version: dict[tuple[str, bool], list[date]] = defaultdict(list)
     for day in sorted(transformed):
-        of_version[tables.mapping_version_of(table, transformed[day][0])].append(day)
-    for version, its_days in of_version.items():
+        version = tables.mapping_version_of(table, transformed[day][0])
+        of_version[version, narrow.is_narrow(table, transformed[day])].append(day)
+    for (version, is_narrow), its_days in of_version.items():
+        archive = archived.digest_of(its_days) - _quarantined(spark, settings, its_days)
+        if is_narrow:
+            there = [file for day in its_days for file in by_day[day]]
+            scan = Scan.of(messages, MESSAGES, there, narrow.COLUMNS)
+            archive = scan.sum(spark, narrow.digested, "counting messages")
         files = [file for day in its_days for file in transformed[day]]
-        check = _transformed_check(spark, settings, archived, its_days, version)
+        check = Check(TRANSFORMED, _suite(settings, archive, version))
         verified.append(look(its_days, version, check))
     missing = tuple(day for day in days if day not in transformed)
     return VerifyTableResult(
@@ -153,24 +161,16 @@ def _quarantined(spark: Spark, settings: VerifyTableSettings, days: Sequence[dat
     return scan.sum(spark, digested, "counting the quarantine")
 
 
-def _transformed_check(
-    spark: Spark,
-    settings: VerifyTableSettings,
-    archived: Archived,
-    days: Sequence[date],
-    version: str,
-) -> Check:
+def _suite(settings: VerifyTableSettings, archive: Digest, version: str) -> Suite:
     recorded = versions.find(settings.warehouse, version)
-    mappings = recorded.mappings
-    suite = transformed_messages_suite(
-        mappings,
-        archive=archived.digest_of(days) - _quarantined(spark, settings, days),
+    return transformed_messages_suite(
+        recorded.mappings,
+        archive=archive,
         seed=recorded.seed,
         version=version,
         tolerance=settings.tolerance,
         confidence=settings.confidence,
     )
-    return Check(TRANSFORMED, suite)
 
 
 def _by_day(table: Table, stream: str, days: Sequence[date] | None) -> dict[date, list[DataFile]]:

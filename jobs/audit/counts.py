@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from jobs.audit.result import AuditError
 from jobs.audit.rows import Parts, Rows
 from jobs.errors import NoTable
+from jobs.files.narrow import is_narrow
 from jobs.session import Spark
 from jobs.settings.audit import AuditSettings
 from jobs.warehouse import specs, tables
@@ -99,6 +100,8 @@ def _of_table(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         table = tables.open_table(settings.warehouse, specs.TRANSFORMED)
     except NoTable:
         return None
+    if is_narrow(table, tables.data_files(table, settings.stream, settings.days)):
+        return None  # an audit is by hour, and narrow rows have no times
     days: set[date] = set()
     with contextlib.suppress(NoTable):
         messages = tables.open_table(settings.warehouse, specs.MESSAGES)

@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from jobs.files.intact import check_files
+from jobs.files.narrow import is_narrow, joined
 from jobs.files.ordered import Ordered
 from jobs.files.scan import Scan
 from jobs.progress import advance, step
-from jobs.warehouse.specs import TRANSFORMED, TableSpec
-from jobs.warehouse.tables import data_files
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
+from jobs.warehouse.tables import data_files, warehouse_errors
+from nats_transform.kernel.messages import WIDE
 
 
 class Selection:
@@ -55,6 +57,9 @@ class Selection:
         check_files(None, table, files)
         scan = Scan.of(table, spec, files)
         self.messages, self._ordered = 0, Ordered(scan)
+        self._archived: Ordered | None = None
+        if spec is TRANSFORMED and is_narrow(table, files):
+            self._archived = _archived(table, stream, days)
         has_fates = "fate" in spec.rows.names
         short = ("seq", "fate", "mapping_version") if has_fates else ("seq",)
         with step(f"looking at {stream}", scan.count):
@@ -69,12 +74,26 @@ class Selection:
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The chosen messages, file by file, with the columns of the selection or with others."""
         columns = self._columns if columns is None else columns
-        yield from self._with_fates(self._ordered.rows(self._read(columns)), columns)
+        if self._archived is None or not {*columns} & {*WIDE}:
+            yield from self._with_fates(self._ordered.rows(self._read(columns)), columns)
+        else:
+            yield from self._joined(self._archived, columns)
 
     def in_order(self) -> Iterator[pa.RecordBatch]:
         """The chosen messages, by ascending sequence."""
-        rows = self._ordered.in_order(self._read(self._columns))
-        yield from self._with_fates(rows, self._columns)
+        if self._archived is None or not {*self._columns} & {*WIDE}:
+            rows = self._ordered.in_order(self._read(self._columns))
+            yield from self._with_fates(rows, self._columns)
+        else:
+            yield from self._joined(self._archived, self._columns)
+
+    def _joined(self, archived: Ordered, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The chosen messages, by ascending sequence, with what narrow rows lack."""
+        own = [name for name in dict.fromkeys(("seq", *self._read(columns))) if name not in WIDE]
+        rows = self._with_fates(self._ordered.in_order(own), own)
+        wide = ["seq", *(name for name in columns if name in WIDE)]
+        for batch in joined(rows, archived.in_order(wide)):
+            yield batch.select(list(columns))
 
     def _read(self, columns: Sequence[str]) -> Sequence[str]:
         """The columns that must be read for these."""
@@ -87,3 +106,19 @@ class Selection:
             if self._chosen is not None:
                 rows = rows.filter(pc.is_in(rows.column("fate"), self._chosen))
             yield rows.select(list(columns))
+
+
+def _archived(table: Table, stream: str, days: Sequence[date] | None) -> Ordered:
+    """The messages that rows of the table are about.
+
+    Raises:
+        WarehouseError: a file cannot be read, or was changed after being published.
+    """
+    with warehouse_errors(table.location()):
+        messages = table.catalog.load_table((*table.name()[:-1], MESSAGES.name))
+    files = data_files(messages, stream, days)
+    check_files(None, messages, files)
+    archived = Ordered(Scan.of(messages, MESSAGES, files))
+    for _ in archived.look(["seq"]):
+        pass
+    return archived

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.files.engine import end_if_told
+from jobs.files.narrow import with_nulls
 from jobs.files.read import Reader
 from jobs.files.sequences import Runs
 from jobs.files.storage import Storage
@@ -21,6 +22,7 @@ from jobs.warehouse.rows import constant
 from nats_transform.digest import Digest
 from nats_transform.kernel import Program
 from nats_transform.kernel.digest import digest_batch
+from nats_transform.kernel.messages import MESSAGES, TRANSFORMED
 
 WORDS = frozenset({"fate", "reason", "mapping_source", "mapping_destination", "mapping_version"})
 """The columns that `_rows` makes as dictionaries."""
@@ -82,23 +84,23 @@ class TransformTask:
     Attributes:
         storage: the file systems of the table.
         folder: the folder for the new files.
-        reader: reads messages.
-        rows: the columns of transformed messages as jobs use them.
+        reader: reads messages, all columns of them or those that a narrow file has.
         stored: the columns to write, with their Iceberg numbers.
         program: the compiled mappings.
         version: the version of the mappings and the seed.
         is_digested: whether nobody else computes the digests.
+        is_narrow: whether nobody knows the digest of the columns of messages that are read.
         quarantine: what keeps rows out of the table; None if nothing does.
     """
 
     storage: Storage
     folder: str
     reader: Reader
-    rows: tuple[str, ...]
     stored: pa.Schema
     program: Program
     version: str
     is_digested: bool
+    is_narrow: bool = False
     quarantine: Quarantine | None = None
 
     def __call__(self, task: Task) -> Done:
@@ -125,13 +127,14 @@ class TransformTask:
                     reasons += Counter(found.drop_null().to_pylist())
                     apart, why = rows.filter(found.is_valid()), found.drop_null()
                     if len(apart):
-                        aside_digest += Digest(*digest_batch(apart, self.reader.columns))
+                        aside_digest += Digest(*digest_batch(apart, tuple(MESSAGES)))
                         apart = apart.append_column("quarantined", why)
                         aside.write(stored_rows(apart, self.quarantine.stored))
                         rows = rows.filter(found.is_null())
-                if self.is_digested:
+                if self.is_digested or self.is_narrow:
                     # Of the new rows, so that it also shows whether mapping has changed a message.
-                    archive += Digest(*digest_batch(rows, self.reader.columns))
+                    archive += Digest(*digest_batch(rows, tuple(MESSAGES)))
+                if self.is_digested:
                     digest += Digest(*digest_batch(rows))
                 fates += _counts(rows.column("fate"))
                 writer.write(stored_rows(rows, self.stored))
@@ -149,7 +152,7 @@ class TransformTask:
         return pa.RecordBatch.from_arrays(columns, names=stored.schema.names)
 
     def _rows(self, messages: pa.RecordBatch) -> pa.RecordBatch:
-        """The transformed messages, with the columns of `rows`."""
+        """The transformed messages; columns that are not read are null."""
         outcomes = self.program.apply(
             messages.column("subject"),
             cluster=messages.column("cluster"),
@@ -160,7 +163,7 @@ class TransformTask:
         columns = dict(zip(messages.schema.names, messages.columns, strict=True))
         columns |= dict(zip(outcomes.schema.names, outcomes.columns, strict=True))
         columns["mapping_version"] = constant(self.version, len(messages))
-        return pa.RecordBatch.from_pydict({name: columns[name] for name in self.rows})
+        return with_nulls(columns, TRANSFORMED)
 
 
 def _counts(words: pa.DictionaryArray) -> Counter[str]:

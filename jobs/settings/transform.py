@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jobs.settings.base import setting
 from jobs.settings.days import Stream
 from jobs.settings.gate import Gated
@@ -12,6 +14,10 @@ class TransformSettings(JudgedDays, MappedDays, Gated):
     """The mappings and the messages to transform."""
 
     stream: Stream = setting(..., "The stream whose messages are transformed.")
+    columns: Literal["all", "outcomes"] = setting(
+        "all",
+        "What the new rows have. `outcomes` leaves times, headers and payloads to `messages`.",
+    )
 
 
 class VerifyTableSettings(JudgedDays):

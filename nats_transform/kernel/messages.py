@@ -19,6 +19,8 @@ MESSAGES: dict[str, pa.DataType] = {
     "headers_raw": pa.binary(),
     "data": pa.binary(),
 }
+WIDE = ("ts", "ts_ns", "headers", "headers_raw", "data")
+"""The columns of messages that no mapping reads; a narrow table leaves them to `messages`."""
 TRANSFORMED: dict[str, pa.DataType] = MESSAGES | {
     "mapped_subject": pa.string(),
     "fate": pa.string(),

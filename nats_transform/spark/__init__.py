@@ -31,13 +31,14 @@ from nats_transform.kernel import (
     compile_take,
 )
 from nats_transform.kernel.library import library
+from nats_transform.kernel.messages import WIDE
 from nats_transform.kernel.rules import State
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import encode
 from nats_transform.streams.source import StreamSource
 from nats_transform.streams.stream import StreamConfig
 
-__all__ = ["OUTPUT", "apply", "ingress", "republish", "take"]
+__all__ = ["OUTPUT", "apply", "ingress", "republish", "take", "with_messages"]
 
 OUTPUT = T.StructType(
     [
@@ -257,3 +258,14 @@ def _check_columns(df: DataFrame, roles: Mapping[str, str]) -> None:
 def _column(name: str) -> Column:
     """The column with exactly this name, whatever characters the name has."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def with_messages(outcomes: DataFrame, messages: DataFrame) -> DataFrame:
+    """Rows of a narrow `transformed_messages` with their times, headers and payloads.
+
+    Args:
+        outcomes: rows that `transform` wrote with `columns: outcomes`.
+        messages: the table `messages`. Give the same streams and days of both as filters.
+    """
+    keys = ["stream", "day", "seq"]
+    return outcomes.drop(*WIDE).join(messages.select(*keys, *WIDE), keys)

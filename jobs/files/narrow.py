@@ -1,0 +1,95 @@
+"""Narrow files: rows of `transformed_messages` without times, headers and payloads.
+
+They have what the mapping made, and the columns that it is made of, in the order of the files of
+`messages`. What they lack is read from `messages`, by sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.errors import ArchiveError
+from nats_transform.digest import Digest
+from nats_transform.kernel.digest import digest_batch
+from nats_transform.kernel.messages import MESSAGES, WIDE
+
+COLUMNS = tuple(name for name in MESSAGES if name not in WIDE)
+"""The columns of messages that a narrow file has."""
+
+
+def is_narrow(table: Table, files: Iterable[DataFile]) -> bool:
+    """Whether any of some files of `transformed_messages` is narrow; the metadata says it."""
+    ts = table.schema().find_field("ts").field_id
+
+    def has_no_times(file: DataFile) -> bool:
+        # An erasure writes a file anew with all columns of the table.
+        is_null = (file.null_value_counts or {}).get(ts) == file.record_count
+        return bool(file.column_sizes) and (ts not in (file.column_sizes or {}) or is_null)
+
+    return any(map(has_no_times, files))
+
+
+def with_nulls(columns: Mapping[str, pa.Array], kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    """Rows with all columns of a table; those that are missing are null."""
+    count = len(columns["seq"])
+    return pa.RecordBatch.from_pydict(
+        {
+            name: columns[name] if name in columns else pa.nulls(count, kind)
+            for name, kind in kinds.items()
+        }
+    )
+
+
+def digested(batches: Iterable[pa.RecordBatch]) -> Digest:
+    """The digest of messages of which only `COLUMNS` were read, as that of narrow rows."""
+    rows = (with_nulls(dict(zip(COLUMNS, batch, strict=True)), MESSAGES) for batch in batches)
+    return sum((Digest(*digest_batch(batch)) for batch in rows), Digest())
+
+
+def joined(
+    rows: Iterable[pa.RecordBatch], messages: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Rows with further columns of the messages that have their sequences.
+
+    Args:
+        rows: by ascending sequence. They are small: those of a batch of messages are kept at once.
+        messages: by ascending sequence, among them those of all rows.
+
+    Raises:
+        ArchiveError: there is no message of some row.
+    """
+    left = iter(rows)
+    waiting: pa.RecordBatch | None = next(left, None)
+    for batch in messages:
+        sequences = batch.column("seq").to_numpy()
+        while waiting is not None and len(sequences):
+            own = waiting.column("seq").to_numpy()
+            count = int(np.searchsorted(own, sequences[-1], side="right"))
+            places = np.searchsorted(sequences, own[:count])
+            if not np.array_equal(sequences[places], own[:count]):
+                missing = own[:count][sequences[places] != own[:count]][0]
+                raise ArchiveError(_missing(missing))
+            if count:
+                found = batch.take(pa.array(places)) if count < len(batch) else batch
+                columns = dict(zip(found.schema.names, found.columns, strict=True))
+                ready = waiting.slice(0, count)
+                columns |= dict(zip(ready.schema.names, ready.columns, strict=True))
+                yield pa.RecordBatch.from_pydict(columns)
+            if count < len(waiting):
+                waiting = waiting.slice(count)
+                break
+            waiting = next(left, None)
+    if waiting is not None:
+        raise ArchiveError(_missing(waiting.column("seq")[0].as_py()))
+
+
+def _missing(sequence: int) -> str:
+    return (
+        f"messages has no message of sequence {sequence}, whose outcome is there: ingest the "
+        "stream again, or transform it without `columns: outcomes`"
+    )

@@ -1,0 +1,292 @@
+"""Narrow tables: outcomes beside `messages`, used as if they had times, headers and payloads."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import duckdb
+import polars
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.audit.run import run as audit
+from jobs.compare import compare
+from jobs.erase import erase
+from jobs.errors import ArchiveError, JobError
+from jobs.export import export
+from jobs.files.narrow import is_narrow, joined
+from jobs.files.selection import Selection
+from jobs.ingest import ingest
+from jobs.jetstream.process import NatsServer
+from jobs.promote import promote
+from jobs.replay import replay
+from jobs.session import SessionOnDemand
+from jobs.settings.audit import AuditSettings
+from jobs.settings.branches import CompareSettings, PromoteSettings
+from jobs.settings.connection import NatsSettings
+from jobs.settings.erase import EraseSettings
+from jobs.settings.export import ExportSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.replay import ReplaySettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings, VerifyTableSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import TransformResult, transform
+from jobs.verify_table import verify_table
+from jobs.warehouse.folder import place as path_of
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.tables import data_files, open_table
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.audit import Period
+from nats_transform.config import mapping_version
+from nats_transform.kernel.messages import TRANSFORMED as COLUMNS
+from nats_transform.kernel.messages import WIDE
+from nats_transform.spark import with_messages
+from tests.support.streams import Stream
+
+Columns = Literal["all", "outcomes"]
+HERE = SessionOnDemand(SparkSettings())
+MAPPINGS = AccountMappings(
+    [
+        Mapping("a.*", [Destination("new.$1", 60), Destination("other.$1", 30)]),
+        Mapping("p.*", [Destination("p.{{partition(3,1)}}.$1")]),
+    ]
+)
+COUNT, DAYS = 400, 2
+BRANCH = "narrow"
+
+
+def run(warehouse: Warehouse, columns: Columns, branch: str | None = None) -> TransformResult:
+    place = warehouse.model_copy(update={"branch": branch})
+    settings = TransformSettings(
+        stream="S", mapping=Path("unused"), warehouse=place, columns=columns, tolerance=20
+    )
+    result = transform(HERE, settings, MAPPINGS)
+    assert result.refused is None
+    return result
+
+
+NAMES = tuple(COLUMNS)
+
+
+def add(warehouse: Warehouse, first: int, count: int) -> None:
+    """Ingests messages with headers and payloads, in no order."""
+    chance = random.Random(first)
+    rows: list[dict[str, Any]] = [
+        {
+            "seq": first + n,
+            "ts": (datetime(2026, 3, 1, tzinfo=UTC) + timedelta(days=DAYS * n / count)).isoformat(),
+            "subject": chance.choice(("a.1", "a.\udcff", "p.x", "else")),
+            "headers": {"Nats-Msg-Id": [f"{n}"]} if n % 2 else {},
+            "data": b64encode(chance.randbytes(chance.randrange(2000))).decode(),
+        }
+        for n in range(count)
+    ]
+    chance.shuffle(rows)
+    dump = warehouse.folder.parent / f"{first}.jsonl"
+    dump.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ingest(HERE, IngestSettings(stream="S", jsonl=str(dump), warehouse=warehouse))
+
+
+@pytest.fixture
+def both(warehouse: Warehouse) -> Warehouse:
+    """The full table, and the narrow one on a branch; both of messages in several files."""
+    add(warehouse, 1, COUNT // 2)
+    add(warehouse, COUNT // 2 + 1, COUNT // 2)
+    run(warehouse, "all")
+    run(warehouse, "outcomes", BRANCH)
+    return warehouse
+
+
+def on(warehouse: Warehouse, branch: str | None) -> Warehouse:
+    return warehouse.model_copy(update={"branch": branch})
+
+
+def test_narrow_files_follow_those_of_messages(warehouse: Warehouse) -> None:
+    add(warehouse, 1, COUNT)
+    result = run(warehouse, "outcomes")
+    messages, table = (open_table(warehouse, spec) for spec in (MESSAGES, TRANSFORMED))
+    sizes = []
+    for one in (messages, table):
+        files = sorted(data_files(one), key=lambda file: str(file.partition))
+        rows = one.scan(selected_fields=("day", "seq", "subject")).to_arrow()
+        assert len(files) == DAYS
+        sizes.append(sum(file.file_size_in_bytes for file in files))
+        if one is messages:
+            expected = rows
+    assert rows == expected  # row by row
+    assert sizes[1] < sizes[0] / 10
+    assert is_narrow(table, data_files(table))
+    assert result.messages == COUNT
+    assert result.columns == "outcomes"
+    again = run(warehouse, "outcomes")
+    assert again.digest == result.digest
+    full = run(warehouse, "all")
+    assert full.fates == result.fates
+    assert not is_narrow(table, data_files(open_table(warehouse, TRANSFORMED)))
+
+
+def exported(warehouse: Warehouse, branch: str | None, to: Path) -> dict[str, bytes]:
+    config = warehouse.folder.parent / "config.json"
+    config.write_text(json.dumps({"name": "NEW", "subjects": [">"]}))
+    settings = ExportSettings(
+        stream="S", to_backup=str(to), config=config, warehouse=on(warehouse, branch)
+    )
+    export(settings)
+    return {path.name: path.read_bytes() for path in sorted(to.iterdir())}
+
+
+def test_exports_are_equal_byte_by_byte(both: Warehouse, tmp_path: Path) -> None:
+    full, narrow = (exported(both, branch, tmp_path / str(branch)) for branch in (None, BRANCH))
+    assert full == narrow
+    assert sum(map(len, full.values())) > 100_000
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> list[tuple[Any, ...]]:
+    """Rows as they are in the columns; texts may be any bytes."""
+    columns = [
+        column.cast(pa.binary()) if pa.types.is_string(column.type) else column
+        for column in pa.Table.from_batches(batches).columns
+    ]
+    return [tuple(map(repr, row)) for row in zip(*(c.to_pylist() for c in columns), strict=True)]
+
+
+@pytest.mark.parametrize("fates", [None, {"mapped", "unmatched"}, {"unmatched"}])
+@pytest.mark.parametrize("columns", [("seq", "ts_ns", "data"), NAMES, ("seq", "mapped_subject")])
+def test_what_is_read_by_sequence_is_equal(
+    both: Warehouse, fates: set[str] | None, columns: tuple[str, ...]
+) -> None:
+    found = []
+    for branch in (None, BRANCH):
+        table = open_table(on(both, branch), TRANSFORMED)
+        selection = Selection(table, "S", None, fates, columns)
+        ordered = rows_of(selection.in_order())
+        assert sorted(rows_of(selection.rows())) == sorted(ordered)
+        found.append(ordered)
+    assert found[0] == found[1]
+    assert found[0]
+
+
+@pytest.mark.server
+def test_replays_are_equal_byte_by_byte(both: Warehouse, nats_server: NatsServer) -> None:
+    server = NatsSettings(servers=nats_server.url)
+    stored = []
+    for number, branch in enumerate((None, BRANCH)):
+        stream = Stream(nats_server, "NARROW")
+        if number:
+            stream.run(lambda js: js.delete_stream("NARROW"))
+        stream.run(
+            lambda js: js.add_stream(
+                name="NARROW", subjects=["a.*", "new.*", "other.*", "p.*.*", "else"]
+            )
+        )
+        settings = ReplaySettings(
+            stream="S", to="NARROW", server=server, warehouse=on(both, branch)
+        )
+        result = replay(settings)
+        assert result.refusals == []
+        own = f"REPLAYED{number}"
+        ingest(
+            HERE, IngestSettings(stream=own, from_stream="NARROW", server=server, warehouse=both)
+        )
+        table = open_table(both, MESSAGES)
+        names = ("seq", "subject", "headers", "headers_raw", "data")
+        rows = rows_of(Selection(table, own, None, None, names, MESSAGES).in_order())
+        # Each replay has a number of its own.
+        run_id = re.compile(r"[0-9a-f]{16}(?=\.\d+')")
+        stored.append([tuple(run_id.sub("RUN", cell) for cell in row) for row in rows])
+    assert stored[0] == stored[1]
+    assert len(stored[0]) > COUNT / 2
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:Iceberg scan planning")  # of Polars: slower, but right
+def test_joined_reads_are_equal(both: Warehouse, spark: SparkSession) -> None:
+    """As docs/catalogs.md shows it, in each engine."""
+    full, narrow = (open_table(on(both, branch), TRANSFORMED) for branch in (None, BRANCH))
+    messages = open_table(both, MESSAGES)
+    paths = {
+        name: [path_of(file.file_path, table) for file in data_files(table)]
+        for name, table in (("whole", full), ("narrow", narrow), ("messages", messages))
+    }
+    wide, keys = ", ".join(WIDE), "stream, day, seq"
+    with duckdb.connect() as database:
+        for name, files in paths.items():
+            database.read_parquet(files).create_view(name)
+        names = [column for column in full.schema().column_names if "." not in column]
+        query = f"SELECT {', '.join(names)} FROM {{}} ORDER BY seq"  # noqa: S608 - our names
+        archived_columns = f"SELECT {keys}, {wide} FROM messages"  # noqa: S608 - as above
+        joined_query = query.format(f"narrow JOIN ({archived_columns}) USING ({keys})")
+        expected = database.sql(query.format("whole")).fetchall()
+        assert database.sql(joined_query).fetchall() == expected
+
+    outcomes = polars.scan_parquet([path.removeprefix("file://") for path in paths["narrow"]])
+    archived = polars.scan_parquet([path.removeprefix("file://") for path in paths["messages"]])
+    by = ["stream", "day", "seq"]
+    lazy = outcomes.join(archived.select(*by, *WIDE), on=by).select(names).sort("seq")
+    rows = polars.scan_parquet([path.removeprefix("file://") for path in paths["whole"]])
+    assert lazy.collect().equals(rows.select(names).sort("seq").collect())
+
+    frames = {name: spark.read.parquet(*files) for name, files in paths.items()}
+    by_spark = with_messages(frames["narrow"], frames["messages"]).select(*names).orderBy("seq")
+    assert by_spark.collect() == frames["whole"].select(*names).orderBy("seq").collect()
+    # What an engine reads of the table itself has null in these columns.
+    empty = narrow.scan(selected_fields=WIDE).to_arrow()
+    assert all(column.null_count == COUNT for column in empty.columns)
+
+
+def test_other_commands_take_a_narrow_table(both: Warehouse) -> None:
+    narrow = on(both, BRANCH)
+    verify = VerifyTableSettings(stream="S", warehouse=narrow, tolerance=20)
+    result = verify_table(HERE, verify)
+    assert result.holds, [str(table.report) for table in result.tables]
+    assert [table.messages for table in result.tables] == [COUNT, COUNT]
+    audited = AuditSettings(stream="S", mapping=Path("unused"), warehouse=narrow, tolerance=20)
+    period = [Period(MAPPINGS, mapping_version(MAPPINGS))]
+    verdicts = [
+        audit(HERE, audited.model_copy(update={"warehouse": warehouse}), period)
+        for warehouse in (both, narrow)
+    ]
+    assert verdicts[0].rules == verdicts[1].rules
+    compared = compare(CompareSettings(before="main", after=BRANCH, warehouse=both))
+    assert (compared.equal, compared.changed) == (COUNT, 0)
+    promote(PromoteSettings(branch=BRANCH, warehouse=both))
+    assert is_narrow(open_table(both, TRANSFORMED), data_files(open_table(both, TRANSFORMED)))
+    add(both, COUNT + 1, 10)
+    with pytest.raises(JobError, match="transform every day first"):
+        exported(both, None, both.folder / "backup")
+
+
+def test_an_erasure_leaves_both_equal(both: Warehouse, tmp_path: Path) -> None:
+    settings = EraseSettings(stream="S", seq="150..250", reason="test", yes=True, warehouse=both)
+    assert erase(HERE, settings).refused is None
+    full, narrow = (exported(both, branch, tmp_path / str(branch)) for branch in (None, BRANCH))
+    assert full == narrow
+    verify = VerifyTableSettings(stream="S", warehouse=on(both, BRANCH), tolerance=20)
+    assert verify_table(HERE, verify).holds
+
+
+def test_messages_that_are_gone_are_named() -> None:
+    def batch(*sequences: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"seq": pa.array(sequences, pa.int64())})
+
+    for rows, messages, missing in (
+        ([batch(1, 2)], [batch(1)], 2),
+        ([batch(1, 3)], [batch(1, 2), batch(4)], 3),
+        ([batch(5)], [], 5),
+        ([batch(0)], [batch(1)], 0),
+    ):
+        with pytest.raises(ArchiveError, match=rf"no message of sequence {missing},"):
+            list(joined(rows, messages))
+    cut = [batch(2), batch(3, 5), batch(9)]
+    messages = [batch(1, 2, 3), batch(4), batch(5, 6), batch(7, 9)]
+    assert [seq for b in joined(cut, messages) for seq in b["seq"].to_pylist()] == [2, 3, 5, 9]
+    assert list(joined([], messages)) == []
