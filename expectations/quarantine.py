@@ -7,6 +7,7 @@ it is from the mean, no batch can say.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -60,7 +61,9 @@ class Sieve:
         """
         reasons: list[str | None] = [None] * len(rows)
         for suite in self._suites:
-            with _ALONE:
+            with _ALONE, warnings.catch_warnings():
+                # Great Expectations leaves out rows without a value, and pandas finds them again.
+                warnings.filterwarnings("ignore", "Boolean Series key will be reindexed")
                 batch = _batches().get_batch({"dataframe": rows.to_pandas()})
                 results = batch.validate(suite, result_format="COMPLETE").results
             for found in results:
