@@ -7,12 +7,13 @@ This name is the same in a checkout and in a wheel, which has `orchestration` as
 
 from orchestration.alarms import canary_alarms
 from orchestration.assets.asset import ArchiveAsset
-from orchestration.components import SubjectArchive, SubmittedJob
+from orchestration.components import AccountArchive, SubjectArchive, SubmittedJob
 from orchestration.failures import failed_runs
 from orchestration.orphaned_runs import orphaned_runs
 from orchestration.resources import NatsResource, SparkResource, WarehouseResource
 
 __all__ = [
+    "AccountArchive",
     "ArchiveAsset",
     "NatsResource",
     "SparkResource",

@@ -19,7 +19,8 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -138,15 +139,16 @@ def commands() -> str:
 def settings() -> str:
     """The settings of every job and of the components of Dagster, from their classes."""
     from jobs.registry import JOBS
-    from orchestration.components import SubjectArchive, SubmittedJob
+    from orchestration.components import AccountArchive, SubjectArchive, SubmittedJob
 
     about = (
         "`python -m jobs JOB SETTINGS.json` takes a JSON document with the fields of that job. "
-        "`SubjectArchive` and `SubmittedJob` are what stands under `attributes` in the `defs.yaml` "
-        "of a component of Dagster; relative paths there are relative to the folder of that file."
+        "`SubjectArchive`, `AccountArchive` and `SubmittedJob` are what stands under `attributes` "
+        "in the `defs.yaml` of a component of Dagster; relative paths there are relative to the "
+        "folder of that file."
     )
     found: dict[str, Any] = {name: job.model for name, job in JOBS.items()}
-    found |= {kind.__name__: kind for kind in (SubjectArchive, SubmittedJob)}
+    found |= {kind.__name__: kind for kind in (SubjectArchive, AccountArchive, SubmittedJob)}
     return "\n".join(classes("Settings", about, "settings", found))
 
 
@@ -169,7 +171,9 @@ def results() -> str:
     found["trace-live"] = LiveTrace
     for name, job in JOBS.items():
         named = job.function.__annotations__["return"]
-        found[name] = eval(named, job.function.__globals__)  # noqa: S307 - an annotation of ours
+        result = eval(named, job.function.__globals__)  # noqa: S307 - an annotation of ours
+        one, *others = get_args(result) if isinstance(result, UnionType) else (result,)
+        found |= {name: one, **{other.__name__: other for other in others}}
     return "\n".join(classes("JSON documents", about, "result", found))
 
 

@@ -60,6 +60,7 @@ ELSEWHERE = {
     r"nats-transform dry-run --context prod": "tests/jobs/dry_run/test_live.py",
     r"nats-transform replay --stream KV_FROM": "tests/jobs/test_replay.py",
     r"dg (scaffold|check|dev)": "tests/orchestration/test_definitions.py",
+    r"dg utils": "tests/orchestration/test_account.py",
     r"dg launch": "tests/orchestration/test_other_project.py",
     r"pip install 'nats-transform\[dagster\]'": "tests/orchestration/test_other_project.py",
     r"python -m orchestration.reports": "tests/orchestration/test_reports.py",

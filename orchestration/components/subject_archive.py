@@ -33,7 +33,11 @@ class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
             text = template(
                 source, NAME=name, STREAM=name.upper(), WAREHOUSE=warehouse, TYPE=request.type_name
             )
-            (request.target_path / file).write_text(text, encoding="utf-8")
+            (request.target_path / file).write_text(self.adapt(text), encoding="utf-8")
+
+    def adapt(self, text: str) -> str:
+        """A file as another component has it."""
+        return text
 
 
 class Retries(Settings):
@@ -147,10 +151,15 @@ class SubjectArchive(Archive, dg.Component):
         """The definitions of this archive."""
         definitions = dg.Definitions(
             assets=[self._definition(asset) for asset in assets_of(self)],
-            jobs=[dry_run_job(self), *([promote_job(self)] if self.promote == "manual" else [])],
+            jobs=self._jobs,
             resources=self.resources,
         )
         return dg.Definitions.merge(definitions, automation(self.name, [self]))
+
+    @property
+    def _jobs(self) -> list[dg.JobDefinition]:
+        """The jobs that make no assets."""
+        return [dry_run_job(self), *([promote_job(self)] if self.promote == "manual" else [])]
 
     def _translated(self, asset: ArchiveAsset) -> dg.AssetSpec:
         spec = self.get_asset_spec(asset)

@@ -1,0 +1,166 @@
+"""An account of many streams on a real nats-server, by one YAML."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster.components.utils.project_paths import get_local_state_path
+from nats.js.api import StreamSource
+
+from jobs.jetstream.process import NatsServer
+from orchestration.loading import load_archives
+from tests.orchestration.test_stream_assets import key
+from tests.support.dagster_processes import environment
+from tests.support.dagster_project import MAPPING, YAML, Project
+from tests.support.streams import Stream
+
+pytestmark = [pytest.mark.dagster, pytest.mark.server]
+
+DG = str(Path(sys.executable).parent / "dg")
+
+
+def account(project: Project, url: str, streams: str = '["*"]', more: str = "") -> None:
+    """The YAML of an account, up to today."""
+    folder = project.defs_folder / "prod"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "mapping.conf").write_text(MAPPING)
+    text = YAML.format(name="prod", stream="X").replace("SubjectArchive", "AccountArchive")
+    start = (datetime.now(UTC).date() - timedelta(days=1)).isoformat()
+    text = text.replace("2026-03-01", start).replace("  stream: X\n", f"  streams: {streams}\n")
+    text = text.replace("- jsonl: messages.jsonl", f"- server: {url}")
+    (folder / "defs.yaml").write_text(f"{text}  include_today: true\n{more}")
+
+
+def know(project: Project, origins: dict[str, list[str]]) -> None:
+    """Keeps what a refresh would have found."""
+    file = get_local_state_path("AccountArchive[prod]", project.root)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(origins))
+
+
+def refresh(project: Project) -> None:
+    """Asks the server, as a person does."""
+    done = subprocess.run(
+        [DG, "utils", "refresh-defs-state"],
+        cwd=project.root, capture_output=True, text=True, check=False,
+        env=environment(project),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def add_stream(server: NatsServer, name: str, count: int, **config: Any) -> None:
+    """A stream of this name, with so many messages."""
+    stream = Stream(server, f"subjects{name}")
+    if "sources" not in config:
+        config["subjects"] = [f"{stream.name}.>"]
+    stream.run(lambda js: js.add_stream(name=name, **config))
+    stream.count(count)
+
+
+def test_the_streams_that_the_server_shows(bare_project: Project, nats_server: NatsServer) -> None:
+    """Known once somebody asks; all of them hang on one mapping version."""
+    add_stream(nats_server, "ORDERS", 3)
+    add_stream(nats_server, "EU-1", 0)
+    add_stream(nats_server, "KV_users", 0)
+    add_stream(nats_server, "ALL", 0, sources=[StreamSource(name="ORDERS")])
+    more = "  nightly: { cron: '30 1 * * *' }\n  lag_sensor: {}\n"
+    account(bare_project, nats_server.url, more=more)
+
+    assert not load_archives(bare_project.root).get_repository_def().sensor_defs
+    refresh(bare_project)
+    repository = load_archives(bare_project.root).get_repository_def()
+    graph = repository.asset_graph
+    made = {"messages", "subject_census", "transformed_messages", "weight_audit"}
+    streams = ("ORDERS", "EU_1", "ALL")
+    wanted = {key(f"prod/{stream}/{asset}") for stream in streams for asset in made}
+    assert graph.materializable_asset_keys == wanted | {key("prod/mapping_version")}
+    assert graph.get(key("prod/ORDERS/messages")).group_name == "prod_ORDERS"
+    assert graph.get(key("prod/ALL/messages")).parent_keys == {
+        key("nats/prod/ALL"), key("nats/prod/ORDERS"),
+    }  # fmt: skip
+    assert graph.get(key("prod/ORDERS/transformed_messages")).parent_keys == {
+        key("prod/ORDERS/messages"), key("prod/mapping_version"),
+    }  # fmt: skip
+    assert [one.name for one in repository.schedule_defs] == ["prod_nightly"]
+    assert [one.name for one in repository.sensor_defs] == ["prod_lag"]
+
+    defs = load_archives(bare_project.root)
+    with dg.build_sensor_context(
+        bare_project.instance, definitions=defs, sensor_name="prod_lag"
+    ) as context:
+        result = defs.resolve_sensor_def("prod_lag").evaluate_tick(context)
+    lags = {event.asset_key.path[-1]: event.metadata["lag"].value for event in result.asset_events}
+    assert lags == {"ORDERS": 3, "EU_1": 0, "ALL": 3}
+
+
+def test_what_is_scaffolded_loads(bare_project: Project) -> None:
+    kind = "nats_transform.dagster.AccountArchive"
+    done = subprocess.run(
+        [DG, "scaffold", "defs", kind, "prod"],
+        cwd=bare_project.root, capture_output=True, text=True, check=False,
+        env=environment(bare_project),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    know(bare_project, {"ORDERS": []})
+    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    assert key("prod/ORDERS/messages") in graph.materializable_asset_keys
+
+
+@pytest.mark.parametrize(
+    ("streams", "expected"),
+    [
+        ('["EU_*", ORDERS]', {"EU_1", "ORDERS"}),
+        ('["*"]', {"EU_1", "ORDERS", "Best_nde"}),
+    ],
+)
+def test_the_yaml_chooses(bare_project: Project, streams: str, expected: set[str]) -> None:
+    account(bare_project, "nats://h", streams)
+    know(bare_project, {"EU_1": [], "ORDERS": ["GONE"], "KV_x": [], "Bestände": []})
+    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    keys = graph.materializable_asset_keys
+    assert {key.path[1] for key in keys if len(key.path) == 3} == expected
+
+
+def test_streams_of_nearly_one_name_are_two(bare_project: Project) -> None:
+    account(bare_project, "nats://h")
+    know(bare_project, {"EU-1": [], "EU_1": [], "EU+1": []})
+    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    assert len({key.path[1] for key in graph.materializable_asset_keys if len(key.path) == 3}) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("- server: nats://h", "- jsonl: x.jsonl", "give one server, and no from_stream"),
+        ("  streams:", "  stream: X\n  streams:", "attributes.stream: there is no such setting"),
+    ],
+)
+def test_what_is_refused(bare_project: Project, old: str, new: str, reason: str) -> None:
+    account(bare_project, "nats://h")
+    file = bare_project.defs_folder / "prod" / "defs.yaml"
+    file.write_text(file.read_text().replace(old, new))
+    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    assert reason in str(graph.get(key("prod/defs_yaml")).description)
+
+
+@pytest.mark.slow
+def test_fifty_streams_load_within_three_seconds_more_than_one(bare_project: Project) -> None:
+    more = "  nightly: { cron: '30 1 * * *' }\n  mapping_sensor: {}\n  lag_sensor: {}\n"
+    account(bare_project, "nats://h", more=more)
+    seconds = []
+    for count in (1, 1, 50):  # the first imports
+        know(bare_project, {f"S{n}": [] for n in range(count)})
+        began = time.process_time()
+        repository = load_archives(bare_project.root).get_repository_def()
+        assert len(repository.get_all_jobs()) >= count
+        seconds.append(time.process_time() - began)
+    print(f"one {seconds[1]:.2f} s, fifty {seconds[2]:.2f} s of CPU")
+    assert seconds[2] - seconds[1] < 3
