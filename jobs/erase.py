@@ -185,7 +185,7 @@ def _finish(spark: Spark, table: Table, settings: EraseSettings) -> EraseResult:
     """Does what is left to do for each tombstone."""
     catalog, stream = open_catalog(settings.warehouse), settings.stream
     names = [stone.name for stone in Archived.of(table, stream).unfinished]
-    cleaned, waiting = dict[str, Cleaned](), list[Cleaned]()
+    cleaned, waiting = dict[str, Cleaned](), dict[str, Cleaned]()
 
     def stones() -> list[Tombstone]:
         erased = Archived.of(table.refresh(), stream).erased
@@ -199,7 +199,7 @@ def _finish(spark: Spark, table: Table, settings: EraseSettings) -> EraseResult:
                 there = catalog.load_table((NAMESPACE, name))
                 stone = stones()[number]
                 cleaned[name] = _Cleaning(spark, there, stream, stone, settings.no_other_jobs).run()
-            waiting += [its for its in cleaned.values() if its.waiting_until is not None]
+            waiting |= {name: its for name, its in cleaned.items() if its.waiting}
     if not waiting:
         _record(table, stream, lambda archived: archived.finished(names))
     days = sum((Counter(stone.days) for stone in stones()), Counter[date]())
@@ -210,11 +210,11 @@ def _finish(spark: Spark, table: Table, settings: EraseSettings) -> EraseResult:
         sequences=str(Coverage.of(r for stone in stones() for r in stone.coverage.ranges)),
         tombstones=tuple(stones()),
         tables={name: its for name, its in cleaned.items() if its != Cleaned()},
-        refused=_waits(stream, waiting) if waiting else None,
+        refused=_waits(stream, waiting.values()) if waiting else None,
     )
 
 
-def _waits(stream: str, waiting: Sequence[Cleaned]) -> str:
+def _waits(stream: str, waiting: Collection[Cleaned]) -> str:
     files = plural(sum(its.waiting for its in waiting), "unfinished file")
     until = max(its.waiting_until for its in waiting if its.waiting_until is not None)
     return (
@@ -269,7 +269,7 @@ class _Cleaning:
                         done |= self._rewrite(todo)
                         files, old = self._state()  # others may have published meanwhile
                     left = {path: new for path in old if (new := done[path]) is not None}
-                    before = self._publish(files, left, done)
+                    before = self._publish(files, old, left, done)
                     return self._sweep(listed, before, len(left))
         raise AssertionError  # attempts() has raised
 
@@ -306,6 +306,7 @@ class _Cleaning:
     def _publish(
         self,
         files: Mapping[str, Sequence[DataFile]],
+        old: Mapping[str, DataFile],
         left: Mapping[str, Rewritten],
         done: Mapping[str, Rewritten | None],
     ) -> TableMetadata:
@@ -316,9 +317,8 @@ class _Cleaning:
         properties = digest_properties(self.folder, hashes)
         if table.name()[-1] == MESSAGES.name:
             total, day_of = defaultdict[date, Total](Total), stream_and_day(table)
-            for file in {file.file_path: file for of in files.values() for file in of}.values():
-                if file.file_path in left:
-                    total[day_of(file)[1]] += left[file.file_path].left
+            for path, its in left.items():
+                total[day_of(old[path])[1]] += its.left
             accounts = Archived.of(table, self.stream)
             (stone,) = [its for its in accounts.erased if its.name == self.stone.name]
             changed = accounts.without(stone, total)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from expectations.messages import Sequences
 from jobs.files.engine import end_if_told
@@ -138,13 +139,17 @@ class Rewrite:
         if not any(self.erased.has(rows.column("seq")).any() for rows in whole):
             return None
         left, stay = Total(), 0
-        with Writer(self.storage, self.folder, old.day.isoformat(), self.stored) as writer:
+        # A file need not have all columns of its table, and jobs see which it has.
+        filesystem, path = self.storage.find(old.path)
+        there = pq.read_schema(path, filesystem=filesystem).names
+        stored = pa.schema([field for field in self.stored if field.name in there])
+        with Writer(self.storage, self.folder, old.day.isoformat(), stored) as writer:
             for rows in batches(self.storage, Piece(old.path), self.stored):
                 end_if_told()
                 leave = pa.array(self.erased.has(rows.column("seq")))
                 if self.summed and leave.true_count:
                     left += Total.of(restored_rows(rows.filter(leave), self.summed))
-                rows = rows.filter(pc.invert(leave))
+                rows = rows.filter(pc.invert(leave)).select(stored.names)
                 if len(rows):
                     writer.write(rows)
                 stay += len(rows)

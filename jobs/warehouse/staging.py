@@ -198,9 +198,10 @@ def _files(
 
 def _reused(staged: Staged, table: Table) -> set[str]:
     """The paths of files that are not new: an erasure may have deleted them."""
-    paths = (file.file_path for file in staged.data_files)
-    folder = staged.folder.rstrip("/") + "/"
-    return {filesystem_of(p, table)[1] for p in paths if not p.startswith(folder)}
+    paths = [file.file_path for file in staged.data_files]
+    if staged.folder:
+        paths = [path for path in paths if not path.startswith(staged.folder.rstrip("/") + "/")]
+    return {filesystem_of(path, table)[1] for path in paths}
 
 
 def _paths(files: Iterable[DataFile]) -> frozenset[str]:

@@ -84,6 +84,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             "digest": result.digest,
             "snapshot": str(result.snapshot_id),
             "input snapshot": str(result.input_snapshot),
+            **({"erased": result.erased} if result.erased else {}),
             **({"quarantined": sum(result.quarantined.values())} if suites.sieve() else {}),
         }
     )

@@ -8,15 +8,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.erase import erase
 from jobs.ingest import ingest
 from jobs.session import SessionOnDemand
+from jobs.settings.erase import EraseSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import TransformResult, transform
+from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import open_table, snapshot_properties
+from nats_transform.digest import Digest
 
 ARCHIVE = Path(__file__).parent / "archive-0.1.0"
 # As 0.1.0 printed them.
@@ -73,3 +77,19 @@ def test_gets_nothing_from_the_same_dump(old: Warehouse, spark: SparkSession) ->
     assert (result.added, result.messages, result.digest) == (0, 40, INGESTED)
     assert "subject_raw" in open_table(old, MESSAGES).schema().column_names
     assert transform_again(old).digest == TRANSFORM
+
+
+def test_messages_are_erased_from_it(old: Warehouse) -> None:
+    """Those whose text is not UTF-8, too."""
+    settings = EraseSettings(
+        stream="OLD", subject="orders.\udcff.*", reason="r", yes=True, warehouse=old
+    )
+    result = erase(SessionOnDemand(SparkSettings()), settings)
+    (stone,) = result.tombstones
+    assert (result.refused, result.messages > 0) == (None, True)
+    archived = Archived.of(open_table(old, MESSAGES), "OLD")
+    both = archived.digest_of() + Digest.parse(stone.messages, stone.digest)
+    assert str(both) == INGESTED
+    assert transform_again(old).messages == 40 - stone.messages
+    files = [path for path in old.folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"orders.\xff" in path.read_bytes()]
