@@ -349,7 +349,10 @@ def forget_digests(table: Table, live: Iterable[str]) -> None:
     folders = {path.rpartition("/")[0].rpartition("/")[2] for path in live}
     kept = [name for name in table.properties if name.startswith(_FILES)]
     if gone := [name for name in kept if name.removeprefix(_FILES) not in folders]:
-        table.transaction().remove_properties(*gone).commit_transaction()
+        try:
+            table.transaction().remove_properties(*gone).commit_transaction()
+        except KeyError as error:  # PyIceberg's, where another job removed them
+            raise CommitFailedException(f"{error} is gone") from error
 
 
 def times_of(table: Table, stream: str, sequence: int) -> list[int]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError
@@ -19,6 +20,8 @@ from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.staging import new_files, publish
 from jobs.warehouse.tables import (
     days_of,
+    digest_properties,
+    forget_digests,
     open_catalog,
     open_table,
     snapshot_properties,
@@ -99,6 +102,16 @@ def test_writers_of_different_days_do_not_disturb_each_other(
     add(other, messages(range(1, 3)), [DAYS[0]], replace=True)
     add(table, messages(range(5, 7), DAYS[1]), [DAYS[1]], replace=True)
     assert sequences(table) == [1, 2, 5, 6]
+
+
+def test_two_jobs_forget_the_same_digests(table: Table, warehouse: Warehouse) -> None:
+    with table.transaction() as transaction:
+        transaction.set_properties(digest_properties("gone", {"a": "1"}))
+    first, second = open_table(warehouse, MESSAGES), open_table(warehouse, MESSAGES)
+    forget_digests(first, [])
+    with pytest.raises(CommitFailedException):
+        forget_digests(second, [])
+    assert "gone" not in "".join(open_table(warehouse, MESSAGES).properties)
 
 
 def test_a_failed_write_leaves_nothing(table: Table) -> None:
