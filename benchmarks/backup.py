@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from nats import connect
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from jobs.export import export
 from jobs.ingest import ingest

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from expectations.expectation import Expectation, Suite, digest_is, no_row
 from expectations.measures import EXAMPLES, Flag, Measures, StreamDay, by_day, flags
 from nats_transform.digest import Digest
-from nats_transform.kernel.coverage import Coverage, Range
+from nats_transform.kernel.coverage import Coverage, Range, Sequences
 from nats_transform.kernel.messages import MESSAGES
 
 MAX_SUBJECT = 4096 - 24
@@ -35,52 +35,6 @@ _SHOWN = ("stream", "day", "seq", "ts", "ts_ns", "subject")
 _NEEDED = ("stream", "seq", "ts", "ts_ns", "day")
 _ILLEGAL = rb"(\A|\.)[*>]?(\.|\z)"
 _DAY_NS = 86_400 * 10**9
-
-
-@dataclass(frozen=True, eq=False)
-class Sequences:
-    """Sequences of a stream on a day.
-
-    Attributes:
-        firsts, lasts: the ends of ascending inclusive ranges that do not touch.
-        rows: how many rows have one of these sequences.
-    """
-
-    firsts: np.ndarray
-    lasts: np.ndarray
-    rows: int
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> Sequences:
-        """The sequences of one row or more, in any order."""
-        return cls.together([cls(values, values, len(values))])
-
-    @classmethod
-    def together(cls, parts: Sequence[Sequences]) -> Sequences:
-        """All sequences of several parts; here, ranges of a part may touch and overlap."""
-        firsts = np.concatenate([part.firsts for part in parts])
-        order = np.argsort(firsts, kind="stable")
-        firsts = firsts[order]
-        reached = np.maximum.accumulate(np.concatenate([part.lasts for part in parts])[order])
-        apart = np.flatnonzero(firsts[1:] - 1 > reached[:-1])
-        return cls(
-            firsts[np.concatenate([[0], apart + 1])],
-            np.concatenate([reached[apart], reached[-1:]]),
-            sum(part.rows for part in parts),
-        )
-
-    def __add__(self, other: Sequences) -> Sequences:
-        return self.together([self, other])
-
-    @property
-    def ranges(self) -> tuple[Range, ...]:
-        """Those present."""
-        return tuple(zip(self.firsts.tolist(), self.lasts.tolist(), strict=True))
-
-    @property
-    def repeated(self) -> int:
-        """Rows beyond the first of each sequence."""
-        return self.rows - int((self.lasts - self.firsts + 1).sum())
 
 
 @dataclass

@@ -47,8 +47,8 @@ def orphaned_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         ".dagster/repository": f"{context.repository_name}@{origin and origin.location_name}"
     }
     for run in _forgotten(context.instance, location):
-        context.instance.add_run_tags(run.run_id, {REMINDED: "true"})
         context.instance.report_run_failed(run, "Dagster has not retried this run yet.")
+        context.instance.add_run_tags(run.run_id, {REMINDED: "true"})
     if "--heartbeat" in sys.argv:  # as `dagster code-server` and `dg dev` start it
         return dg.SkipReason("this code server's runs go on while another one replaces it")
     started = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED], tags=location)

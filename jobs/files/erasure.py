@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from expectations.messages import Sequences
 from jobs.files.engine import end_if_told
 from jobs.files.read import batches
 from jobs.files.storage import Storage
@@ -22,7 +21,7 @@ from jobs.files.text import restored_rows
 from jobs.files.write import Writer, Written
 from jobs.progress import advance
 from jobs.warehouse.rows import Total
-from nats_transform.kernel.coverage import NONE, Coverage
+from nats_transform.kernel.coverage import NONE, Coverage, Sequences
 from nats_transform.kernel.covering import Covering
 
 
@@ -72,8 +71,7 @@ class Match:
             for day in matching.column("day").value_counts().to_pylist():
                 days[day["values"]] += day["counts"]
         numbers = np.concatenate(sequences)
-        ranges = Sequences.of(numbers).ranges if len(numbers) else ()
-        return Matches(Coverage.of(ranges), days)
+        return Matches(Coverage(Sequences.of(numbers).ranges) if len(numbers) else NONE, days)
 
     def _are_meant(self, rows: pa.RecordBatch) -> np.ndarray:
         if self.subject is not None:

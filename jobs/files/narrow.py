@@ -25,13 +25,7 @@ COLUMNS = tuple(name for name in MESSAGES if name not in WIDE)
 def is_narrow(table: Table, files: Iterable[DataFile]) -> bool:
     """Whether any of some files of `transformed_messages` is narrow; the metadata says it."""
     ts = table.schema().find_field("ts").field_id
-
-    def has_no_times(file: DataFile) -> bool:
-        # An erasure writes a file anew with all columns of the table.
-        is_null = (file.null_value_counts or {}).get(ts) == file.record_count
-        return bool(file.column_sizes) and (ts not in (file.column_sizes or {}) or is_null)
-
-    return any(map(has_no_times, files))
+    return any(file.column_sizes and ts not in file.column_sizes for file in files)
 
 
 def with_nulls(columns: Mapping[str, pa.Array], kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:

@@ -127,7 +127,9 @@ class RawClient(Client):
         await super()._send_command(frame, priority)
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
-        try:
+        if self._flush_queue is None or not self._flush_queue.full():
+            return await super()._flush_pending(force_flush)
+        try:  # nats-py waits for room without a limit
             async with asyncio.timeout(_WRITE_SECONDS):
                 return await super()._flush_pending(force_flush)
         except TimeoutError:

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from expectations.messages import Sequences, measure_messages
+from expectations.messages import measure_messages
 from expectations.partitions import MAX_NUMBERS, key_limits, sample_hashes
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import End
 from nats_transform.audit.partitions import PartitionedEnd, partitioned_ends
+from nats_transform.kernel.coverage import Sequences
 from tests.expectations.tables import (
     PER_DAY,
     archive_digest,

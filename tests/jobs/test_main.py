@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,6 +56,12 @@ def test_only_the_chosen_job_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, cwd=HERE)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_the_operations_page_names_every_job() -> None:
+    page = " ".join((HERE / "docs/operations.md").read_text().split())
+    names = page.partition("The jobs are ")[2].partition(".")[0]
+    assert sorted(re.split(", | and ", names)) == sorted(JOBS)
 
 
 WRONG_USE = [
