@@ -20,6 +20,7 @@ from nats.aio.msg import Msg
 
 from cli.check import command as check
 from jobs.jetstream.process import NatsServer, nats_server
+from tests.support.clients import settled
 from tests.support.jwt_signing import (
     ACCOUNT_LIMITS,
     claims,
@@ -75,7 +76,7 @@ class Side:
         client = await nats.connect(server.url, user=user, password="p")  # noqa: S106
         side = cls(client)
         await client.subscribe(subject, cb=side._hear)
-        await client.flush()
+        await settled(client)
         return side
 
     async def _hear(self, message: Msg) -> None:

@@ -14,6 +14,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from jobs.jetstream.process import nats_server
+from tests.support.clients import settled
 from tests.support.command import nats_transform
 from tests.support.rollout import NEW, OLD, Site, Traffic, connected, monitor, site
 
@@ -82,7 +83,7 @@ def test_nobody_else_speaks_for_the_servers(account: Site) -> None:
             await asked.respond(json.dumps(answers[asked.subject.rpartition(".")[2]]).encode())
 
         await impostor.subscribe("$SYS.REQ.SERVER.PING.*", cb=answer)
-        await impostor.flush()
+        await settled(impostor)
         try:
             return await asyncio.to_thread(
                 nats_transform, "verify", "--plan", str(account.folder / "plan"), "--step", "5",

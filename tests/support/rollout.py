@@ -38,6 +38,7 @@ from nats_transform.mappings.subject import subscribes
 from nats_transform.plan.files import CONFIGURED, path
 from nats_transform.plan.model import Plan, Step
 from tests.support.censuses import census_file
+from tests.support.clients import settled
 from tests.support.command import nats_transform
 from tests.support.spark_cluster import free_port
 
@@ -567,7 +568,7 @@ class Traffic:
         for client, subscriptions in self._members:
             for name in set(filters) - set(subscriptions):
                 subscriptions[name] = await client.subscribe(name, "members", self._queued)
-            await client.flush(10)
+            await settled(client)
         await asyncio.sleep(0.3)  # until all servers know
         for client, subscriptions in self._members:
             for name in set(subscriptions) - set(filters):
@@ -585,7 +586,7 @@ class Traffic:
 
         for name in (OLD, NEW):
             await client.subscribe(name, cb=got)
-        await client.flush(10)
+        await settled(client)
 
     async def _in_order(self, client: Client) -> None:
         """The client's ordered consumer, from the next message on."""

@@ -22,6 +22,7 @@ from nats_transform.config import load_all, shared_by
 from nats_transform.lint.check import Origin, check
 from nats_transform.lint.findings import Severity
 from nats_transform.streams.stream import parse_stream
+from tests.support.clients import settled
 from tests.support.jwt_signing import credentials, new_key, operator_config, public
 
 pytestmark = pytest.mark.server
@@ -193,7 +194,7 @@ def test_escapes_export(destination: str, arrives: bool, tmp_path: Path) -> None
         importer = await nats.connect(url, user="b", password="x")  # noqa: S106 - of a server in a test
         exporter = await nats.connect(url, user="a", password="x")  # noqa: S106 - of a server in a test
         subscription = await importer.subscribe(">")
-        await importer.flush()
+        await settled(importer)
         await exporter.publish("orders.1", b"")
         await exporter.flush()
         await importer.flush()

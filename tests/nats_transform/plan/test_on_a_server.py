@@ -31,6 +31,7 @@ from nats_transform.mappings.subject import subscribes
 from nats_transform.plan.files import files, path
 from nats_transform.plan.model import Plan, Step
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation, filters
+from tests.support.clients import settled
 
 pytestmark = pytest.mark.server
 
@@ -128,7 +129,7 @@ class Rollout:
             for _ in range(100):
                 with contextlib.suppress(nats.errors.Error, OSError):
                     if client.is_connected:
-                        await client.flush()
+                        await settled(client)
                         break
                 await asyncio.sleep(0.05)
 
