@@ -16,14 +16,23 @@ from dagster.components.utils.project_paths import get_local_state_path
 from nats.js.api import StreamSource
 
 from jobs.jetstream.process import NatsServer
+from jobs.warehouse import specs, tables
+from jobs.warehouse.accounting import Archived
 from orchestration.loading import load_archives
 from tests.orchestration.test_stream_assets import key
 from tests.support.dagster_processes import environment
-from tests.support.dagster_project import MAPPING, YAML, Project
+from tests.support.dagster_project import MAPPING, YAML, Project, failures
 from tests.support.streams import Stream
 
 pytestmark = [pytest.mark.dagster, pytest.mark.server]
 
+SPLIT = """mappings {
+  "*.n.*": [
+    { destination: "v1.$1.$2", weight: 60% }
+    { destination: "v2.$1.$2", weight: 40% }
+  ]
+}
+"""
 DG = str(Path(sys.executable).parent / "dg")
 
 
@@ -164,3 +173,47 @@ def test_fifty_streams_load_within_three_seconds_more_than_one(bare_project: Pro
         seconds.append(time.process_time() - began)
     print(f"one {seconds[1]:.2f} s, fifty {seconds[2]:.2f} s of CPU")
     assert seconds[2] - seconds[1] < 3
+
+
+@pytest.mark.slow
+def test_fifty_streams_of_which_one_is_broken(
+    bare_project: Project, nats_server: NatsServer
+) -> None:
+    """One YAML ingests, transforms and audits them; the work queue holds up no other."""
+    names = [f"F{n:02}" for n in range(50)]
+    broken = "F17"
+    for n, name in enumerate(names):
+        config = {"retention": "workqueue"} if name == broken else {}
+        add_stream(nats_server, name, 10 + n, **config)
+    account(bare_project, nats_server.url, '["F*"]')
+    (bare_project.defs_folder / "prod" / "mapping.conf").write_text(SPLIT)
+    refresh(bare_project)
+    defs = load_archives(bare_project.root)
+    job = defs.resolve_implicit_global_asset_job_def()
+    assets = ("messages", "subject_census", "transformed_messages", "weight_audit")
+    today = datetime.now(UTC).date()
+    result = job.execute_in_process(
+        instance=bare_project.instance,
+        asset_selection=[
+            key("prod/mapping_version"),
+            *(key(f"prod/{name}/{asset}") for name in names for asset in assets),
+        ],
+        tags={
+            "dagster/asset_partition_range_start": (today - timedelta(days=1)).isoformat(),
+            "dagster/asset_partition_range_end": today.isoformat(),
+        },
+        raise_on_error=False,
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+    )
+    assert list(failures(result)) == [f"prod_{broken}/messages"]
+    assert "is a work queue" in failures(result)[f"prod_{broken}/messages"]
+    made = {event.asset_key for event in result.all_events if event.is_step_materialization}
+    assert made == {
+        key("prod/mapping_version"),
+        *(key(f"prod/{name}/{asset}") for name in names if name != broken for asset in assets),
+    }
+    audited = tables.open_table(bare_project.warehouse, specs.WEIGHT_AUDIT).scan().to_arrow()
+    assert {*audited["stream"].to_pylist()} == {*names} - {broken}
+    table = tables.open_table(bare_project.warehouse, specs.MESSAGES)
+    counts = {name: Archived.of(table, name).messages for name in names}
+    assert counts == {name: 0 if name == broken else 10 + n for n, name in enumerate(names)}
