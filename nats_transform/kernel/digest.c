@@ -96,7 +96,13 @@ static bool add_column(const column *given, int64_t first, int64_t rows, uint64_
 static void add_missing(const column *given, int64_t bit, int64_t first, int64_t rows, uint64_t *mask)
 {
     const column c = *given;
-    if (c.layout != NULLS && c.layout != DICTIONARY && !c.valid) return;
+    if (c.layout == NULLS) {
+        for (int64_t i = 0; i < rows; i++) mask[i] |= (uint64_t)1 << bit;
+        return;
+    }
+    if (c.layout == DICTIONARY && c.children[1].layout == BYTES) {
+        if (!c.children[0].valid && !c.children[1].valid) return;
+    } else if (c.layout != DICTIONARY && !c.valid) return;
     for (int64_t i = 0; i < rows; i++) mask[i] |= (uint64_t)!is_valid(&c, first + i) << bit;
 }
 

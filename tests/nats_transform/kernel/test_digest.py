@@ -111,6 +111,17 @@ def test_slices_add_up(seed: int) -> None:
     assert found(pa.Table.from_batches(parts)) == found(batch)
 
 
+def test_columns_without_values(seed: int) -> None:
+    random = Random(seed)
+    empty = random.sample(ARROW.names, 4)
+    given = [row | dict.fromkeys(empty) for row in rows(random, 50)]
+    batch = pa.RecordBatch.from_pylist(given, ARROW)
+    assert found(batch) == digest_of(given, SPARK)
+    words = batch.column("text").dictionary_encode()
+    columns = {name: batch.column(name) for name in ARROW.names} | {"text": words}
+    assert found(pa.record_batch(columns)) == found(batch)
+
+
 def test_some_columns_in_another_order(seed: int) -> None:
     given = rows(Random(seed))
     batch = pa.RecordBatch.from_pylist(given, ARROW)
