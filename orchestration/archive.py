@@ -16,6 +16,7 @@ from jobs.session import SessionOnDemand
 from jobs.settings.audit import AuditSettings, InForce
 from jobs.settings.export import ExportSettings
 from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import BRANCH_VARIABLE, Warehouse
 from nats_transform.errors import first_fault
 from nats_transform.untrusted import visible
@@ -267,9 +268,10 @@ _JUDGED |= {"tolerance", "confidence"}
 
 
 _WORKED_ON = yaml_of(SparkSettings, {"engine"}, _Messages, engine="spark")
+_TRANSFORMED = yaml_of(TransformSettings, {"columns"}, _WORKED_ON)
 
 
-class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc]
+class Archive(yaml_of(AuditSettings, _JUDGED, _TRANSFORMED)):  # type: ignore[misc]
     """One archive of messages, its mapping, and when it is worked on."""
 
     reports: OptionalPath = Field(
@@ -369,6 +371,8 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc
         except ValidationError as error:
             where = "" if self.branch else f"the variable {BRANCH_VARIABLE}, "
             raise ValueError(f"{where}{first_fault(error)}") from None
+        if self.columns == "outcomes" and any(suite.quarantine for suite in self.expectations):
+            raise ValueError("quarantine keeps rows with all columns: leave out `columns`")
         if self.lag_sensor is not None and self.live is None:
             raise ValueError("lag_sensor needs a server among the sources")
         if self.export is not None and self.observed is not None:

@@ -42,6 +42,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             **archive.mapped_settings(days, context.run.run_id) | {"warehouse": place},
             tolerance=archive.tolerance,
             confidence=archive.confidence,
+            columns=archive.columns,
         )
         name = f"{archive.stream} {days[0]} to {days[-1]}"
         suites = UserSuites(archive, "transformed_messages", name, actions, context.log.warning)

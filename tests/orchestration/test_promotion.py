@@ -11,6 +11,7 @@ import pytest
 from dagster.components.core.component_tree import ComponentTreeException
 
 from jobs.errors import NoBranch
+from jobs.files.narrow import is_narrow
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import data_files, mapping_version_of, open_table
 from nats_transform.errors import InvalidConfig
@@ -90,6 +91,17 @@ def test_a_new_version_waits_until_it_is_promoted(bare_project: Project) -> None
     assert observation is not None
     assert observation.metadata["promoted branch"].value == branch
     assert "branch" not in transformed(bare_project)  # from now on consumers have it at once
+
+
+def test_outcomes_alone_are_enough_for_a_version(bare_project: Project) -> None:
+    folder = bare_project.add("east", "  columns: outcomes\n")
+    transformed(bare_project)
+    (folder / "mapping.conf").write_text(OTHER)
+    assert transformed(bare_project)["moved messages"] == PAID
+    table = open_table(bare_project.warehouse, TRANSFORMED)
+    assert is_narrow(table, data_files(table))
+    audited = bare_project.materialize("east", ("weight_audit",), DAYS)
+    assert audited.success, failures(audited)
 
 
 def test_a_branch_deployment_writes_beside_production(

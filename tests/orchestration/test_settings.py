@@ -90,6 +90,11 @@ MISTAKES = [
         "warehouse: w\ncatalog: c", ": give a warehouse folder or a catalog, not both", id="catalog"
     ),
     pytest.param(
+        "columns: outcomes\nexpectations: [{ name: a, suite: a.json, quarantine: true }]",
+        ": quarantine keeps rows with all columns: leave out `columns`",
+        id="columns",
+    ),
+    pytest.param(
         "observed: {}\nexport: { to: x, config: y }", ": leave out export or observed", id="export"
     ),
 ]
