@@ -15,13 +15,13 @@ from nats_transform.words import plural
 
 def measure_census(batches: Iterable[pa.RecordBatch]) -> Measures:
     """The measures of rows of `subject_census`, with the columns in the order of the table."""
-    found = Measures()
+    measures = Measures()
     for day, rows in by_day(batches):
         is_counted = pc.and_(pc.greater(rows["messages"], 0), pc.greater_equal(rows["bytes"], 0))
         is_timed = pc.less_equal(rows["first_ts"], rows["last_ts"])
         impossible = ~flags(pc.and_(is_counted, is_timed))
-        found.count(day, rows, rows.schema.names, rows.schema.names, impossible=impossible)
-    return found
+        measures.count(day, rows, rows.schema.names, rows.schema.names, impossible=impossible)
+    return measures
 
 
 def census_suite(messages: int, counted: int, payload_bytes: int, digest: Digest) -> Suite:
@@ -34,9 +34,9 @@ def census_suite(messages: int, counted: int, payload_bytes: int, digest: Digest
     """
 
     def judge(measures: Measures) -> Judgement:
-        found = measures.digest
-        observed = f"{counted:,} messages in {plural(found.rows, 'row')} with digest {found}"
-        return Judgement((counted, found) == (messages, digest), observed)
+        measured = measures.digest
+        observed = f"{counted:,} messages in {plural(measured.rows, 'row')} with digest {measured}"
+        return Judgement((counted, measured) == (messages, digest), observed)
 
     adds_up = Expectation(
         "ExpectMessagesToBeCounted", "counts",

@@ -125,15 +125,15 @@ class WritePage(ValidationAction):
     ) -> dict[str, str]:
         """Writes them, and says where the page is."""
         run: Any
-        ((run, found),) = checkpoint_result.run_results.items()
+        ((run, validation),) = checkpoint_result.run_results.items()
         self._results = self._results or tuple(
-            _of_user(result, found.suite_name) for result in found.results
+            _of_user(result, validation.suite_name) for result in validation.results
         )
         pages = self._folder / "data_docs"
         page = pages.joinpath(*run.to_tuple()).with_suffix(".html")
         _write(
             page,
-            title=f"{found.suite_name}: {run.run_id.run_name}",
+            title=f"{validation.suite_name}: {run.run_id.run_name}",
             time=f"{run.run_id.run_time:%Y-%m-%d %H:%M:%S}",
             results=sorted(self._results, key=lambda result: result.success),
             failed=sum(not result.success for result in self._results),
@@ -144,18 +144,18 @@ class WritePage(ValidationAction):
         return {"page": str(page)}
 
 
-def _of_user(found: ExpectationValidationResult, suite: str) -> ExpectationResult:
+def _of_user(validation: ExpectationValidationResult, suite: str) -> ExpectationResult:
     """A result of Great Expectations as the gate has them; the topic is the name of the suite."""
-    config: Any = found.expectation_config
-    result = found.result
+    config: Any = validation.expectation_config
+    result = validation.result
     observed, broken = result.get("observed_value", ""), result.get("unexpected_count")
     if broken is not None:
         observed = f"{broken:,} of {result['element_count']:,} rows break it"
     column = str(config.kwargs.get("column", "value"))
     some = (result.get("partial_unexpected_list") or ())[:EXAMPLES]
     return ExpectationResult(
-        bool(found.success),
-        fault_of(found) or visible(str(observed)),
+        bool(validation.success),
+        fault_of(validation) or visible(str(observed)),
         [{column: plain(value)} for value in some],
         name=config.type,
         topic=suite,
@@ -182,13 +182,13 @@ def write_index(folder: Path) -> None:
 def summary(file: Path, results: Path) -> dict[str, Any] | None:
     """A run for the index; None if its file is damaged, or another run is just writing it."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        statistics, run = found["statistics"], found["meta"]["run_id"]
+        document = json.loads(file.read_text(encoding="utf-8"))
+        statistics, run = document["statistics"], document["meta"]["run_id"]
         return {
-            "suite": str(found["suite_name"]),
+            "suite": str(document["suite_name"]),
             "name": str(run["run_name"]),
             "time": run["run_time"][:19].replace("T", " "),
-            "success": found["success"] is True,
+            "success": document["success"] is True,
             "failed": int(statistics["unsuccessful_expectations"]),
             "expectations": int(statistics["evaluated_expectations"]),
             "page": file.relative_to(results).with_suffix(".html").as_posix(),

@@ -112,9 +112,9 @@ def digest_is(
     """A digest of the measures is known: `archive`, or `digest` for all columns."""
 
     def judge(measures: Measures) -> Judgement:
-        found = getattr(measures, which)
-        observed = f"{plural(found.rows, 'message')} with digest {found}"
-        return Judgement(str(found) == digest, observed)
+        measured = getattr(measures, which)
+        observed = f"{plural(measured.rows, 'message')} with digest {measured}"
+        return Judgement(str(measured) == digest, observed)
 
     return Expectation(name, topic, statement, reason, judge, column)
 

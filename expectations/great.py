@@ -174,13 +174,13 @@ def suite_of(name: str, entries: Iterable[Mapping[str, Any]]) -> gx.ExpectationS
     """
     names = ("type", "kwargs", "meta", "description", "severity")
     known = [{name: e[name] for name in names if e.get(name) is not None} for e in entries]
-    expectations = [ExpectationConfiguration(**{"kwargs": {}} | entry) for entry in known]
-    return gx.ExpectationSuite(name, expectations=[one.to_domain_obj() for one in expectations])
+    configs = [ExpectationConfiguration(**{"kwargs": {}} | entry) for entry in known]
+    return gx.ExpectationSuite(name, expectations=[c.to_domain_obj() for c in configs])
 
 
 def fault_of(result: ExpectationValidationResult) -> str | None:
     """Why an expectation could not be checked; None if it was."""
-    found = result.exception_info or {}
-    parts = [found, *(part for part in found.values() if isinstance(part, dict))]
+    info = result.exception_info or {}
+    parts = [info, *(part for part in info.values() if isinstance(part, dict))]
     texts = [str(part["exception_message"]) for part in parts if part.get("exception_message")]
     return visible(texts[0].strip().partition("\n")[0]) if texts else None

@@ -148,9 +148,9 @@ def by_day(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StreamDay, pa.Re
             yield (streams.values[streams.numbers[first]], days[first].as_py()), rows
 
 
-def flags(found: pa.Array) -> np.ndarray:
+def flags(booleans: pa.Array) -> np.ndarray:
     """Booleans as numpy has them; null is false."""
-    return np.asarray(found.fill_null(False))
+    return np.asarray(booleans.fill_null(False))
 
 
 def plain_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -50,19 +50,19 @@ class MessagesMeasures(Measures):
 
 def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:
     """The measures of rows of `messages`, with the columns in the order of the table."""
-    found = MessagesMeasures()
+    measures = MessagesMeasures()
     sequences: dict[StreamDay, list[Sequences]] = defaultdict(list)
     for day, rows in by_day(batches):
         subjects = rows.column("subject")
         illegal = pc.match_substring_regex(subjects.view(pa.binary()), _ILLEGAL).fill_null(True)
-        found.count(
+        measures.count(
             day, rows, MESSAGES, _SHOWN,
             misdated=is_misdated(rows, *_NEEDED), illegal=flags(illegal) | is_too_long(subjects),
         )  # fmt: skip
         if len(numbered := rows.column("seq").drop_null()):
             sequences[day].append(Sequences.of(numbered.to_numpy()))
-    found.sequences = {day: Sequences.together(parts) for day, parts in sequences.items()}
-    return found
+    measures.sequences = {day: Sequences.together(parts) for day, parts in sequences.items()}
+    return measures
 
 
 def is_misdated(rows: pa.RecordBatch, *needed: str) -> np.ndarray:
@@ -71,12 +71,12 @@ def is_misdated(rows: pa.RecordBatch, *needed: str) -> np.ndarray:
     exact, micros, days = (
         np.asarray(rows.column(name).view(kind).fill_null(0)) for name, kind in kinds.items()
     )
-    found: np.ndarray = (exact // 1000 != micros) | (exact // _DAY_NS != days)
+    misdated: np.ndarray = (exact // 1000 != micros) | (exact // _DAY_NS != days)
     for name in (*kinds, *needed):
         if rows.column(name).null_count:
             missing = flags(rows.column(name).is_null())
-            found = found | missing if name in needed else found & ~missing
-    return found
+            misdated = misdated | missing if name in needed else misdated & ~missing
+    return misdated
 
 
 def is_too_long(subjects: pa.Array) -> np.ndarray:
@@ -133,15 +133,15 @@ def _repeated(measures: MessagesMeasures) -> dict[StreamDay, Flag]:
 
 def _missing(explained: Coverage, measures: MessagesMeasures) -> dict[StreamDay, Flag]:
     """What is missing of each day, and between its last sequence and the next day's first."""
-    found = {}
+    missing = {}
     for (stream, day), sequences in measures.sequences.items():
         following = day and measures.sequences.get((stream, day + timedelta(days=1)))
         ranges = pairwise(sequences.ranges + (following.ranges[:1] if following else ()))
         if gaps := Coverage.of((a[1] + 1, b[0] - 1) for a, b in ranges) - explained:
             of_day = {"stream": stream, "day": day}
             some = tuple(of_day | {"from": a, "to": b} for a, b in gaps.ranges[:EXAMPLES])
-            found[stream, day] = Flag(gaps.count, some)
-    return found
+            missing[stream, day] = Flag(gaps.count, some)
+    return missing
 
 
 _NO_SEQUENCE_TWICE = no_row(

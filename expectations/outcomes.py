@@ -62,9 +62,9 @@ class _Words:
 
     def are_in(self, column: pa.Array, states: np.ndarray) -> np.ndarray:
         """Whether each value of a column is the word of its state."""
-        found = texts(column)
-        numbers = np.array([self._known.get(word, -1) for word in found.values], np.int32)
-        same: np.ndarray = numbers[found.numbers] == self._expected[states]
+        coded = texts(column)
+        numbers = np.array([self._known.get(word, -1) for word in coded.values], np.int32)
+        same: np.ndarray = numbers[coded.numbers] == self._expected[states]
         return same
 
 

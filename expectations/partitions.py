@@ -38,15 +38,15 @@ class Partitions:
     """
 
     def __init__(self, mappings: AccountMappings, states: Iterable[State], one_key_in: int) -> None:
-        known = {one.end: one for one in partitioned_ends(mappings, MAX_NUMBERS)}
+        known = {end.end: end for end in partitioned_ends(mappings, MAX_NUMBERS)}
         none = PartitionedEnd(End("", ""), 0, 0)
         self._ends = [known.get(End(s.source or "", s.destination or ""), none) for s in states]
-        self._counts = np.array([one.count for one in self._ends])
+        self._counts = np.array([end.count for end in self._ends])
         self._one_key_in = one_key_in
 
     def count(
         self,
-        found: TransformedMeasures,
+        measures: TransformedMeasures,
         mapped: pa.Array,
         opinion: Opinion,
         is_right: np.ndarray,
@@ -66,15 +66,15 @@ class Partitions:
         for place, subject in zip(places.tolist(), subjects, strict=True):
             numbers[place] = _number_in(subject, self._ends[states[place]])
         there = np.flatnonzero(numbers >= 0)
-        ends, every = [one.end for one in self._ends], range(self._counts.max())
+        ends, every = [end.end for end in self._ends], range(self._counts.max())
         of_ends, numbered = Coded(states[there], ends), Coded(numbers[there], every)
         for (end, number), rows in combinations(of_ends, numbered):
-            found.numbers[end][number] += rows
+            measures.numbers[end][number] += rows
         there = there[sample_hashes(keys[there]) % self._one_key_in == 0]
         of_ends, numbered = Coded(states[there], ends), Coded(numbers[there], every)
         keyed = Coded(keys[there], range(2**32))
         for (end, key, number), rows in combinations(of_ends, keyed, numbered):
-            found.keys[end][key, number] += rows
+            measures.keys[end][key, number] += rows
         strayed = (numbers != _NONE) & (numbers != expected)
         return {"outside": numbers == _OUTSIDE, "strayed": strayed}
 
@@ -124,8 +124,8 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
     """
 
     def judge(measures: TransformedMeasures) -> Judgement:
-        ends = [one for one in partitioned_ends(mappings, MAX_NUMBERS) if one.end in measures.keys]
-        rows = [_spread(one, measures.keys[one.end], confidence) for one in ends]
+        ends = [end for end in partitioned_ends(mappings, MAX_NUMBERS) if end.end in measures.keys]
+        rows = [_spread(end, measures.keys[end.end], confidence) for end in ends]
         uneven = [
             row
             for row in rows
@@ -138,9 +138,9 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
             uneven,
             rows,
             {
-                one.end: [measures.numbers[one.end][number] for number in range(one.count)]
-                for one in ends
-                if one.count <= SHOWN_NUMBERS
+                end.end: [measures.numbers[end.end][number] for number in range(end.count)]
+                for end in ends
+                if end.count <= SHOWN_NUMBERS
             },
         )
 
@@ -155,15 +155,15 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
     )  # fmt: skip
 
 
-def _spread(one: PartitionedEnd, keyed: Iterable[tuple[int, int]], confidence: float) -> Row:
+def _spread(end: PartitionedEnd, keyed: Iterable[tuple[int, int]], confidence: float) -> Row:
     # A key that is in two partitions counts in both; that it is so fails elsewhere.
-    held = Counter(number for _, number in keyed)
-    each, keys = [held[number] for number in range(one.count)], len({key for key, _ in keyed})
-    least, most = key_limits(keys, one.count, (1 - confidence) / (2 * one.count))
+    keys_in = Counter(number for _, number in keyed)
+    each, keys = [keys_in[number] for number in range(end.count)], len({key for key, _ in keyed})
+    least, most = key_limits(keys, end.count, (1 - confidence) / (2 * end.count))
     return {
-        "mapping": one.end.source,
-        "destination": one.end.destination,
-        "n": one.count,
+        "mapping": end.end.source,
+        "destination": end.end.destination,
+        "n": end.count,
         "keys": keys,
         "fewest keys": min(each),
         "at least": least,

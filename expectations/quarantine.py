@@ -46,10 +46,11 @@ class Sieve:
     def __init__(self, suites: Sequence[gx.ExpectationSuite]) -> None:
         self._suites = suites
         for suite in suites:
-            for one in suite.expectations:
-                if not isinstance(one, _OF_SINGLE_ROWS) or one.expectation_type in _OF_ALL_ROWS:
+            for expectation in suite.expectations:
+                kind = expectation.expectation_type
+                if not isinstance(expectation, _OF_SINGLE_ROWS) or kind in _OF_ALL_ROWS:
                     raise ChecksBroken(
-                        f"suite {suite.name}: {one.expectation_type} says nothing about single "
+                        f"suite {suite.name}: {kind} says nothing about single "
                         "rows, so it can't quarantine one; put it into another suite"
                     )
 
@@ -66,11 +67,11 @@ class Sieve:
                 warnings.filterwarnings("ignore", "Boolean Series key will be reindexed")
                 batch = _batches().get_batch({"dataframe": rows.to_pandas()})
                 results = batch.validate(suite, result_format="COMPLETE").results
-            for found in results:
-                reason = f"{suite.name}: {found.expectation_config.type}"
-                if (fault := fault_of(found)) is not None:
+            for result in results:
+                reason = f"{suite.name}: {result.expectation_config.type}"
+                if (fault := fault_of(result)) is not None:
                     raise ChecksBroken(f"suite {reason}: {fault}")
-                for place in found.result.get("unexpected_index_list") or ():
+                for place in result.result.get("unexpected_index_list") or ():
                     reasons[place] = reasons[place] or reason
         return reasons
 

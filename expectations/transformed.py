@@ -48,25 +48,25 @@ class MeasureTransformed:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> TransformedMeasures:
         """The measures of some rows, with the columns in the order of the table."""
-        found = TransformedMeasures()
+        measures = TransformedMeasures()
         for day, rows in by_day(batches):
             opinion, is_right, is_of_end = self._outcomes.judge(rows)
             mapped = rows.column("mapped_subject")
             versions = texts(rows.column("mapping_version"))
             is_other = np.array([self._version not in (None, name) for name in versions.values])
-            found.digest += Digest(*digest_batch(rows))
-            found.count(
+            measures.digest += Digest(*digest_batch(rows))
+            measures.count(
                 day, rows, MESSAGES, _SHOWN,
                 misdated=is_misdated(rows),
                 misversioned=is_other[versions.numbers],
                 illegal=(opinion.marks & IS_ILLEGAL > 0) | is_too_long(mapped),
                 different=~is_right,
-                **self._partitions.count(found, mapped, opinion, is_right, is_of_end),
+                **self._partitions.count(measures, mapped, opinion, is_right, is_of_end),
             )  # fmt: skip
             endings = (texts(rows.column(name)) for name in _ENDING)
             for ending, count in combinations(*endings):
-                found.endings[Ending(day[1], *ending)] += count
-        return found
+                measures.endings[Ending(day[1], *ending)] += count
+        return measures
 
 
 def transformed_messages_suite(

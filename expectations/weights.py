@@ -29,7 +29,7 @@ def weights_hold(
         tolerance: how many percentage points a share may differ from its weight.
         confidence: the probability, 0 to 1, that all intervals of shares are right together.
     """
-    audited = AccountMappings([one for one in mappings.mappings if audit.is_audited(one)])
+    audited = AccountMappings([m for m in mappings.mappings if audit.is_audited(m)])
     criteria = audit.Criteria(tolerance, confidence, "day")
 
     def judge(measures: TransformedMeasures) -> Judgement:

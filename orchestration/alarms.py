@@ -86,15 +86,15 @@ def canary_alarms(context: dg.RunStatusSensorContext) -> None:
         )
 
 
-def _is_outside(found: dg.AssetCheckEvaluation) -> bool:
-    verdict = found.metadata.get("verdict")
+def _is_outside(check: dg.AssetCheckEvaluation) -> bool:
+    verdict = check.metadata.get("verdict")
     return verdict is not None and verdict.value in ("outside", "not-random")
 
 
-def _was_outside(instance: dg.DagsterInstance, found: dg.AssetCheckEvaluation, run_id: str) -> bool:
+def _was_outside(instance: dg.DagsterInstance, check: dg.AssetCheckEvaluation, run_id: str) -> bool:
     """Whether the look before this one said so too."""
     history = instance.event_log_storage.get_asset_check_execution_history(
-        found.asset_check_key, limit=20
+        check.asset_check_key, limit=20
     )
     runs = [record.run_id for record in history]
     for record in history[runs.index(run_id) + 1 :] if run_id in runs else []:

@@ -19,7 +19,7 @@ _OWN = {"stream", "day", "since", "until", "run_id", "warehouse", "catalog"}
 """What an archive says of all its sources, or Dagster of a run."""
 
 
-_ARCHIVESOURCE = yaml_of(IngestSettings, {one.key for one in settings_of(IngestSettings)} - _OWN)
+_ARCHIVESOURCE = yaml_of(IngestSettings, {s.key for s in settings_of(IngestSettings)} - _OWN)
 
 
 class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]

@@ -53,7 +53,7 @@ class _Reader:
     sizes: dict[str | None, int] = field(default_factory=dict)
 
     def refuse(self, reason: str) -> NoReturn:
-        place = ".".join(visible(one.key)[:80] for one in self.stack if one.key is not None)
+        place = ".".join(visible(level.key)[:80] for level in self.stack if level.key is not None)
         text = f"{place}: {reason}" if place else reason
         raise InvalidConfig(text, str(self.file), self.line)
 
@@ -83,7 +83,7 @@ class _Reader:
         if is_plain and len(text) > _MOST_DIGITS and (text[0].isdigit() or text[0] in "+-."):
             self.refuse(f"a number has at most {_MOST_DIGITS:,} digits")
         # The rest belongs to a component, whose templates may be more than ours.
-        is_attribute = [one.key for one in self.stack[1:2]] == ["attributes"]
+        is_attribute = [level.key for level in self.stack[1:2]] == ["attributes"]
         if "{" in text and not is_attribute and (fault := fault_of(text)) is not None:
             self.refuse(fault)
         self._add(1)

@@ -31,7 +31,7 @@ _ASKED = {
     *("candidate", "mapping", "streams", "consumers", "permissions", "permissions_account"),
     *("leaf_node", "leaf_node_account", "day", "exact", "simulate"),
 }
-_SETTINGS = [one for one in settings_of(DryRunSettings) if one.key in _ASKED]
+_SETTINGS = [s for s in settings_of(DryRunSettings) if s.key in _ASKED]
 
 
 def _asked() -> type[dg.Config]:

@@ -74,7 +74,7 @@ def home(folder: Path) -> str:
             title = html.unescape(title_there[1]) if title_there else file.name
             written = datetime.fromtimestamp(file.stat().st_mtime, UTC)
             listed.append(Listed(file.name, title, written))
-    listed.sort(key=lambda one: one.written, reverse=True)
+    listed.sort(key=lambda report: report.written, reverse=True)
     return page(
         "reports.html",
         reports=listed[:LISTED],

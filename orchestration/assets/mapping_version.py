@@ -34,7 +34,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
                 raise NatsTransformError(f"{_place(finding)}: {finding.message}")
         now = versions.record(archive.tables, mappings, account=archive.account, seed=archive.seed)
         before = materialized_version(context.instance, archive)
-        known = {one.mapping_version: one for one in versions.read(archive.tables)}
+        known = {version.mapping_version: version for version in versions.read(archive.tables)}
     file: Metadata = {
         "file": dg.MetadataValue.path(archive.mapping),
         "version": now.mapping_version,

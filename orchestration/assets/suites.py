@@ -41,10 +41,10 @@ def actions_of(archive: Archive) -> list[ValidationAction]:
         options = {"name": f"action {number}", **entry}
         try:
             if "class" in options:
-                made = function_named(options.pop("class"), "actions")(**options)
+                action = function_named(options.pop("class"), "actions")(**options)
             else:
                 given: Any = [options]  # which it makes actions of
-                (made,) = gx.Checkpoint(
+                (action,) = gx.Checkpoint(
                     name="actions", validation_definitions=[], actions=given
                 ).actions
         except Exception as error:  # noqa: BLE001 - it may be the code of a user
@@ -53,7 +53,7 @@ def actions_of(archive: Archive) -> list[ValidationAction]:
             raise NatsTransformError(
                 f"actions.{number} of archive {archive.name}: {type(error).__name__}: {why}"
             ) from None
-        actions.append(made)
+        actions.append(action)
     return actions
 
 
@@ -88,11 +88,11 @@ class UserSuites:
         frame = frame_of(spark, table, files) if self._suites else None
         for _, suite in self._suites:
             folder = self._archive.reports_folder
-            found, page = run_checkpoint(
+            suite_results, page = run_checkpoint(
                 suite, frame, folder, self._name, self._actions, self._warn
             )
             self.pages[suite.name] = page
-            results += found
+            results += suite_results
         return results
 
     def sieve(self) -> Sieve | None:
@@ -109,7 +109,7 @@ class UserSuites:
 
     def with_quarantine(self, report: Report, reasons: Mapping[str, int]) -> Report:
         """The report, with a warning for each reason why rows are in quarantine."""
-        told = [
+        warnings = [
             ExpectationResult(
                 name="quarantine",
                 topic=reason.partition(":")[0],
@@ -120,7 +120,7 @@ class UserSuites:
             )
             for reason, rows in sorted(reasons.items())
         ]
-        return replace(report, results=(*report.results, *told))
+        return replace(report, results=(*report.results, *warnings))
 
 
 def _read(archive: Archive, given: UserSuite) -> Any:

@@ -39,7 +39,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     with failing_with_one_line():
         settings = AuditSettings(
             **archive.mapped_settings(days, context.run.run_id),
-            **_told(archive, days),
+            **_observed_settings(archive, days),
             tolerance=archive.tolerance,
             confidence=archive.confidence,
         )
@@ -70,7 +70,8 @@ def watch(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     now = datetime.fromisoformat(asked_until) if asked_until else datetime.now(UTC)
     until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     with failing_with_one_line():
-        asked = archive.mapped_settings([], context.run.run_id) | _told(archive, None)
+        asked = archive.mapped_settings([], context.run.run_id)
+        asked |= _observed_settings(archive, None)
         asked |= {"tolerance": archive.tolerance, "confidence": archive.confidence}
         periods = _periods(context.instance, archive, AuditSettings(**asked))
         stage = [p for p in periods if p.since is None or p.since < until][-1]
@@ -118,7 +119,7 @@ WATCH = ArchiveAsset(
 )
 
 
-def _told(archive: Archive, days: list[date] | None) -> dict[str, Any]:
+def _observed_settings(archive: Archive, days: list[date] | None) -> dict[str, Any]:
     """What the archive's YAML tells an audit of what was observed."""
     observed = archive.observed
     if observed is None:

@@ -138,7 +138,7 @@ class SubjectArchive(Archive, dg.Component):
     def key(self, asset: str) -> dg.AssetKey:
         """The key of one of the archive's assets, as it was translated."""
         if asset not in self._keys:
-            known = {one.name: one for one in assets_of(self)}
+            known = {a.name: a for a in assets_of(self)}
             self._keys[asset] = self._translated(known[asset]).key
         return self._keys[asset]
 

@@ -130,9 +130,9 @@ def run_demo(settings: DemoSettings) -> DemoRun:
         # Midnight may have passed while they were published.
         days = (history[0], datetime.now(UTC).date())
         with _dagster(folder) as instance:
-            made = _materialize(instance, archive, days, SHOP)
-            made |= _materialize(instance, mapped, (history[1], history[1]), SHOP_MAPPED)
-            checks = _as_expected(made)
+            checks = _materialize(instance, archive, days, SHOP)
+            checks |= _materialize(instance, mapped, (history[1], history[1]), SHOP_MAPPED)
+            _require_expected(checks)
     page = mapped.reports_folder / f"{mapped.name}-observed-{history[1]}-{history[1]}.html"
     rehearsal = archive.reports_folder / f"{archive.name}-rehearsal-{days[0]}-{days[1]}.json"
     observed = AuditResult.model_validate_json(page.with_suffix(".json").read_text())
@@ -283,18 +283,13 @@ def _materialize(
     return checks
 
 
-def _as_expected(checks: dict[str, bool]) -> dict[str, bool]:
-    """The checks, if all of them passed but the one that must find the stale cluster.
-
-    Raises:
-        JobError: they did not.
-    """
+def _require_expected(checks: dict[str, bool]) -> None:
+    """Raises a JobError unless all checks passed but the one that must find the stale cluster."""
     if checks[STALE]:
         raise JobError(f"the check {STALE} did not find the stale cluster")
     failed = [name for name, passed in checks.items() if not passed and name != STALE]
     if failed:
         raise JobError(f"asset checks failed: {', '.join(failed)}")
-    return checks
 
 
 def _digest(archive: Archive) -> str:
