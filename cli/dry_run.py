@@ -56,10 +56,10 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
       nats-transform dry-run --stream ORDERS --candidate new.conf --mapping old.conf \\
         --streams streams/ --consumers consumers/ --permissions server.conf --report review.html
     """
-    found = result.found
+    dry_run = result.dry_run
     print_line(
-        f"{result.name}: {plural(found.messages, 'message')} under "
-        f"{plural(found.subjects, 'subject')}, "
+        f"{result.name}: {plural(dry_run.messages, 'message')} under "
+        f"{plural(dry_run.subjects, 'subject')}, "
         + (plural(len(result.days), "day") if result.server is None else "as they are now")
     )
     if result.server is not None:
@@ -67,23 +67,23 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
     users = f"{plural(result.users, 'user')} with permissions"
     print_line(f"{looked_at(result)}; {users}")
     print_line(unseen_line(result.not_looked_at))
-    verb = "changes" if found.changed_messages == 1 else "change"
+    verb = "changes" if dry_run.changed_messages == 1 else "change"
     print_line(
-        f"{_messages(found.changed_messages)} of {plural(found.changed_subjects, 'subject')} "
-        f"{verb}; {plural(found.subjects_before, 'distinct subject')} "
-        f"{'becomes' if found.subjects_before == 1 else 'become'} {found.subjects_after:,}"
+        f"{_messages(dry_run.changed_messages)} of {plural(dry_run.changed_subjects, 'subject')} "
+        f"{verb}; {plural(dry_run.subjects_before, 'distinct subject')} "
+        f"{'becomes' if dry_run.subjects_before == 1 else 'become'} {dry_run.subjects_after:,}"
     )
-    _print_findings(found.findings)
+    _print_findings(dry_run.findings)
     print_line(_counts(result))
-    for layer, findings in groupby(found.with_room, attrgetter("layer")):
+    for layer, findings in groupby(dry_run.with_room, attrgetter("layer")):
         print_line(f"{layer.words}:")
         _print_findings(list(findings))
-    print_help({finding.code: finding.help for finding in (*found.findings, *found.with_room)})
+    print_help({finding.code: finding.help for finding in (*dry_run.findings, *dry_run.with_room)})
     for stream in result.simulated:
         print_line(f"stream {_shown(stream.stream)}{_held(stream)}")
     print_line(
         "mappings can change every subject back"
-        if found.is_reversible
+        if dry_run.is_reversible
         else "mappings cannot change every subject back"
     )
     print_line(f"version of the candidate: {result.candidate_version}")
@@ -104,7 +104,7 @@ def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator
     from nats_transform.config.load import places_about
 
     place_of = places_about(candidate, account)
-    for finding in (*result.found.findings, *result.found.with_room):
+    for finding in (*result.dry_run.findings, *result.dry_run.with_room):
         place = place_of(finding.about)
         yield Reported(
             finding.severity,

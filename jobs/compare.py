@@ -230,7 +230,7 @@ def _files_of_version(
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
     newest: dict[Day, list[DataFile]] = {}
     versions = set()
-    for snapshot in sorted(table.metadata.snapshots, key=lambda one: -(one.sequence_number or 0)):
+    for snapshot in sorted(table.metadata.snapshots, key=lambda s: -(s.sequence_number or 0)):
         writes = properties_of(snapshot).get("mapping-version", "").startswith(version)
         if not writes and snapshot.snapshot_id not in heads:
             continue
@@ -292,7 +292,7 @@ class _Comparison:
         texts = ("mapped_subject", *columns)
         for batch in Scan.of(self._table, TRANSFORMED, files, ("seq", *_WORDS, *texts)):
             yield pa.table(
-                [batch["seq"], self._numbers(batch), *(batch[one].view("binary") for one in texts)],
+                [batch["seq"], self._numbers(batch), *(batch[n].view("binary") for n in texts)],
                 names=["seq", "outcome", "result", *columns],
             )
 
@@ -322,9 +322,9 @@ class _Comparison:
         )
         fates: dict[str, Counter[int]] = {}
         for change in changes:
-            for side, one in enumerate((change.before, change.after)):
-                if one is not None:
-                    fates.setdefault(one.fate or "", Counter())[side] += change.messages
+            for side, outcome in enumerate((change.before, change.after)):
+                if outcome is not None:
+                    fates.setdefault(outcome.fate or "", Counter())[side] += change.messages
         return CompareResult(
             before,
             after,

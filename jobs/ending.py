@@ -119,13 +119,15 @@ def signals_held_back() -> Iterator[None]:
         return
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers = [signal.signal(one, lambda number, frame: came.append(number)) for one in numbers]
+    handlers = [
+        signal.signal(signum, lambda number, frame: came.append(number)) for signum in numbers
+    ]
     try:
         yield
     finally:
-        for one, handler in zip(numbers, handlers, strict=True):
+        for signum, handler in zip(numbers, handlers, strict=True):
             # None stands for a handler that is not Python's.
-            signal.signal(one, handler or signal.SIG_DFL)
+            signal.signal(signum, handler or signal.SIG_DFL)
         for number in came:
             signal.raise_signal(number)
 

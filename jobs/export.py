@@ -267,7 +267,7 @@ class _Export:
             return backup.config, {}
         with _damage(str(path)), backup.content.open("rb") as file:
             documents = read_head(file).consumers
-            return backup.config, {n: parse_consumer(n, one) for n, one in documents.items()}
+            return backup.config, {n: parse_consumer(n, d) for n, d in documents.items()}
 
     def _mappings(self) -> AccountMappings | None:
         """The mappings that the messages were transformed with; None if they were not."""
@@ -306,18 +306,18 @@ class _Export:
 
         table = open_table(self.settings.warehouse, TRANSFORMED)
         everything = Selection(table, self.settings.stream, None, None, schedules.COLUMNS)
-        found = self.rewriting = Rewriting.of(
+        rewriting = self.rewriting = Rewriting.of(
             everything.rows(), self.rows.rows(["seq"]), mappings, fault
         )
-        if found.faults:
-            some = [f"sequence {seq}: {why}" for seq, why in found.faults.items()][:_EXAMPLES]
-            what = plural(len(found.faults), "schedule")
+        if rewriting.faults:
+            some = [f"sequence {seq}: {why}" for seq, why in rewriting.faults.items()][:_EXAMPLES]
+            what = plural(len(rewriting.faults), "schedule")
             raise JobError(f"{what} of stream {name} cannot be rewritten: {'; '.join(some)}")
-        if found.fired:
+        if rewriting.fired:
             self._find(
                 "schedules",
-                f"{plural(found.fired, 'schedule')} fired, or was replaced, and would fire again "
-                "after a restore: archive a new backup, which no longer has it",
+                f"{plural(rewriting.fired, 'schedule')} fired, or was replaced, and would fire "
+                "again after a restore: archive a new backup, which no longer has it",
             )
 
     def _consumers(
@@ -328,12 +328,12 @@ class _Export:
                 "consumers", f"{len(consumers)} consumers are left out, because sequences are new"
             )
             return {}
-        found = {}
+        prepared = {}
         for name, described in consumers.items():
             filters = filters_of(described)
             new = adapted_filters(filters, mappings) if mappings else filters
-            found[name] = _Consumer(described, filters, new, Covering(filters), Covering(new))
-        return found
+            prepared[name] = _Consumer(described, filters, new, Covering(filters), Covering(new))
+        return prepared
 
     def _look(
         self, config: Mapping[str, Any], consumers: Mapping[str, _Consumer], pending: Any
@@ -419,18 +419,18 @@ class _Export:
                 yield pa.RecordBatch.from_arrays([*columns, data], names=_NAMES)
 
     def _read_back(self, path: Path, state: Mapping[str, Any], digest: Digest) -> None:
-        found = Digest()
+        read = Digest()
         with _damage(self.settings.to_backup), path.open("rb") as file:
             head = read_head(file)
             for batch in read_messages(file, head.messages):
                 columns = [pa.array(batch.sequences), pa.array(batch.times)]
                 columns += [batch.subjects(), batch.headers(), batch.data()]
-                found += Digest(*digest_batch(pa.RecordBatch.from_arrays(columns, names=_NAMES)))
+                read += Digest(*digest_batch(pa.RecordBatch.from_arrays(columns, names=_NAMES)))
                 advance(len(batch))
-        if found != digest or found.rows != self.total or head.state != state:
+        if read != digest or read.rows != self.total or head.state != state:
             raise AccountingError(
                 f"backup {self.settings.to_backup}: wrote {digest.rows} messages, digest "
-                f"{digest}; read back {found.rows}, digest {found}; the backup was removed, run "
+                f"{digest}; read back {read.rows}, digest {read}; the backup was removed, run "
                 "again"
             )
 
@@ -441,8 +441,8 @@ _NAMES = ["seq", "ts_ns", "subject", "headers", "data"]
 def _config(path: Path) -> dict[str, Any]:
     """A stream's configuration: alone, or as `nats stream info --json` prints it."""
     try:
-        found = json.loads(path.read_bytes())
-        config = found.get("config", found)
+        document = json.loads(path.read_bytes())
+        config = document.get("config", document)
         if not isinstance(config, dict) or not isinstance(config.get("name"), str):
             raise ValueError("it doesn't name a stream")
     except (OSError, ValueError, AttributeError, RecursionError) as error:

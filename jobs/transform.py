@@ -212,7 +212,7 @@ def transform(
         engine=engine_of(session),
         erased=archived.erased_on(settings.days),
         columns=settings.columns,
-        quarantined=dict(sum((one.reasons for one in done), Counter[str]())),
+        quarantined=dict(sum((task.reasons for task in done), Counter[str]())),
     )
     if result.days:
         versions.record(settings.warehouse, mappings, account=settings.account, seed=settings.seed)
@@ -220,7 +220,7 @@ def transform(
     def set_aside() -> Callable[[], object]:
         """Publishes the rows for the quarantine; gives what puts back those that were there."""
         old = data_files(aside_table, settings.stream, settings.days) if aside_table else []
-        rejected = [one.aside for one in done if one.aside is not None]
+        rejected = [task.aside for task in done if task.aside is not None]
         if aside_table is None or not (old or rejected):
             return lambda: None
         apart = folder if quarantine is None else quarantine.folder

@@ -108,16 +108,16 @@ def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSett
 
 
 def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
-    found = result.found
+    answer = result.dry_run
     metadata = {
         "page": link(archive, page),
-        "messages": found.messages,
-        "subjects": found.subjects,
-        "changed messages": round(float(found.changed_messages), 1),
-        "changed subjects": found.changed_subjects,
-        "can be undone": found.is_reversible,
-        "findings": _table(found.findings),
-        "findings with room for the new subjects": _table(found.with_room),
+        "messages": answer.messages,
+        "subjects": answer.subjects,
+        "changed messages": round(float(answer.changed_messages), 1),
+        "changed subjects": answer.changed_subjects,
+        "can be undone": answer.is_reversible,
+        "findings": _table(answer.findings),
+        "findings with room for the new subjects": _table(answer.with_room),
     }
     versions = {
         "candidate version": result.candidate_version,
@@ -156,7 +156,7 @@ def _table(findings: Sequence[MigrationFinding]) -> dg.MetadataValue[Any]:
 
 def _refusal(result: DryRunResult, page: Path) -> str:
     """The worst finding on one line, and where the others are."""
-    worst, *others = result.found.findings
+    worst, *others = result.dry_run.findings
     about = f"{worst.about}: " if worst.about else ""
     more = f", and {len(others):,} more" if others else ""
     return f"{worst.severity} {worst.code}: {about}{worst.message}{more}; see {page}"

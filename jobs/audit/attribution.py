@@ -298,11 +298,11 @@ def in_clusters(
     return result
 
 
-def _sum(one: Hours, other: Hours) -> Hours:
-    if isinstance(one, int) or isinstance(other, int):
-        assert isinstance(one, int) and isinstance(other, int)  # noqa: S101, PT018 - of one kind
-        return one + other
-    return Counter(one) + Counter(other)
+def _sum(first: Hours, second: Hours) -> Hours:
+    if isinstance(first, int) or isinstance(second, int):
+        assert isinstance(first, int) and isinstance(second, int)  # noqa: S101, PT018 - of one kind
+        return first + second
+    return Counter(first) + Counter(second)
 
 
 def _alike(known: Sequence[Candidate]) -> list[tuple[End, End]]:
@@ -440,7 +440,7 @@ def observed_keys(
     """
     known = candidates(periods)
     keyed: dict[tuple[int, str], tuple[Candidate, int | None]] = {}
-    for candidate in (one for one in known if is_audited(one.mapping)):
+    for candidate in (c for c in known if is_audited(c.mapping)):
         of = candidate.period, candidate.shape.pattern
         before = keyed.get(of, (None, None))[1]
         keyed[of] = candidate, candidate.shape.places.get(wildcard, before)

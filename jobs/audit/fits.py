@@ -108,6 +108,6 @@ def _matching(subjects: pa.Array, shape: Shape) -> np.ndarray:
         fits = [shape.fits(decode(subject)) for subject in raw.to_pylist()]
         return np.array(fits, np.bool_)
     # Bytes above 0x7F as escapes: over binary data the expression is taken for Latin-1, too.
-    pattern = re.sub("[\x80-\xff]", lambda found: rf"\x{ord(found[0]):02x}", shape.pattern)
+    pattern = re.sub("[\x80-\xff]", lambda match: rf"\x{ord(match[0]):02x}", shape.pattern)
     matches: pa.Array = pc.match_substring_regex(raw, rf"(?s)\A(?:{pattern})\z")
     return np.asarray(matches)

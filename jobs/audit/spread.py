@@ -39,23 +39,23 @@ def partition_balances(rows: Rows, periods: Sequence[Period]) -> Iterator[Partit
         periods: the mapping versions that made them.
     """
     every = (partitioned_ends(period.mappings, MOST_PARTITIONS) for period in periods)
-    ends = [one for of_period in every for one in of_period if one.place > 0 and one.count > 1]
+    ends = [end for of_period in every for end in of_period if end.place > 0 and end.count > 1]
     ends = list(dict.fromkeys(ends))[:MOST_BALANCES]
     if not ends:
         return
     tokens: dict[_End, TokenAt] = {
-        (one.end.source, one.end.destination): TokenAt(one.place) for one in ends
+        (end.end.source, end.end.destination): TokenAt(end.place) for end in ends
     }
     columns = ("mapping_source", "mapping_destination", "mapped_subject")
     counted = sum(rows.each(partial(_count_numbers, tokens), columns), Counter[Any]())
-    for one in ends:
-        source, destination = one.end.source, one.end.destination
-        counts = tuple(counted[source, destination, n] for n in range(one.count))
-        mean = sum(counts) / one.count
+    for end in ends:
+        source, destination = end.end.source, end.end.destination
+        counts = tuple(counted[source, destination, n] for n in range(end.count))
+        mean = sum(counts) / end.count
         yield PartitionBalance(
             source=source,
             destination=destination,
-            partitions=one.count,
+            partitions=end.count,
             counts=counts,
             busiest=max(counts) / mean if mean else 0.0,
         )

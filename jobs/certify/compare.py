@@ -77,7 +77,7 @@ class Prediction:
         ours = compile_mappings(mappings, seed).apply(subjects, cluster=messages.cluster, **place)
         self.subjects: list[bytes | None] = ours.column("mapped_subject").to_pylist()
         fates = ours.column("fate").value_counts().to_pylist()
-        self.fates = {one["values"]: one["counts"] for one in fates}
+        self.fates = {fate["values"]: fate["counts"] for fate in fates}
         self._sources = [s and decode(s) for s in ours.column("mapping_source").to_pylist()]
         self._shares = {
             mapping.source: [share for share in mapping.shares(messages.cluster) if share.weight]
@@ -86,11 +86,11 @@ class Prediction:
         most = max(map(len, self._shares.values()), default=1)
         # What the kernel makes of every message with each destination in turn.
         decided = [compile_mappings(self._decided(number), seed) for number in range(most)]
-        self._results = [one.run(subjects, **place).subjects.to_pylist() for one in decided]
+        self._results = [program.run(subjects, **place).subjects.to_pylist() for program in decided]
         self._random = {
             mapping.source
             for mapping in mappings.mappings
-            if any(isinstance(token, Random) for one in mapping.transforms for token in one.tokens)
+            if any(isinstance(token, Random) for t in mapping.transforms for token in t.tokens)
         }
         self._arrivals = lru_cache(2**16)(self._arrive)
 
@@ -105,9 +105,9 @@ class Prediction:
 
     def _arrive(self, subject: bytes) -> Sequence[tuple[str, str]]:
         return [
-            (one.stream, one.subject)
-            for one in self._network.arrivals(decode(subject))
-            if one.subject is not None and not one.repeats
+            (arrival.stream, arrival.subject)
+            for arrival in self._network.arrivals(decode(subject))
+            if arrival.subject is not None and not arrival.repeats
         ]
 
     def stored(self, delivered: Sequence[bytes | None]) -> Mapping[str, int]:
@@ -122,19 +122,19 @@ class Prediction:
         self,
         delivered: Sequence[bytes | None],
         stored: Mapping[str, Sequence[tuple[int, bytes]]],
-        found: Found,
+        evidence: Evidence,
     ) -> None:
         """Add what the server made of the messages to what was found."""
-        self._compare_delivered(delivered, found)
+        self._compare_delivered(delivered, evidence)
         expected: dict[str, list[tuple[int, str]]] = {name: [] for name in self._streams}
         for number, subject in enumerate(delivered):
             if subject is not None:
                 for stream, to in self._arrivals(subject):
                     expected[stream].append((number, to))
         for name, predicted in expected.items():
-            self._compare_stream(name, predicted, stored[name], found)
+            self._compare_stream(name, predicted, stored[name], evidence)
 
-    def _compare_delivered(self, delivered: Sequence[bytes | None], found: Found) -> None:
+    def _compare_delivered(self, delivered: Sequence[bytes | None], evidence: Evidence) -> None:
         counts: dict[str, tuple[list[int], list[int]]] = {
             source: ([0] * len(shares), [0] * len(shares))
             for source, shares in self._shares.items()
@@ -147,24 +147,26 @@ class Prediction:
             results = [result[number] for result in self._results[:count]]
             if source in self._random and source is not None:
                 ways = self._patterns(number)
-                made = [[_fits(way, one) for way in ways] for one in (seen, ours, *results)]
-                are_right = all(map(any, made))
+                fits = [[_fits(way, result) for way in ways] for result in (seen, ours, *results)]
+                are_right = all(map(any, fits))
                 wanted = " or ".join(way or _NOBODY for way in ways)
-                drawn = [one.index(True) for one in made[:2] if sum(one) == 1]
+                drawn = [row.index(True) for row in fits[:2] if sum(row) == 1]
             else:
                 are_right = seen in results and ours in results
                 wanted = " or ".join(dict.fromkeys(map(_text, (ours, *results))))
                 is_clear = are_right and len(set(results)) == count
-                drawn = [results.index(one) for one in (seen, ours)] if is_clear else []
+                drawn = [results.index(subject) for subject in (seen, ours)] if is_clear else []
             if not are_right:
                 kind = "delivery" if None in (seen, *results) else "subject"
-                found.add(kind, source or "", self._messages, number, wanted, _text(seen))
+                evidence.add(kind, source or "", self._messages, number, wanted, _text(seen))
                 counts.pop(source or "", None)  # it would show once more as other draws
             elif source in counts and len(drawn) == 2:
                 for side, place in enumerate(drawn):
                     counts[source][side][place] += 1
         for source, (theirs, own) in counts.items():
-            found.drawn += _drawn(source, self._messages.cluster, self._shares[source], theirs, own)
+            evidence.drawn += _drawn(
+                source, self._messages.cluster, self._shares[source], theirs, own
+            )
 
     def _patterns(self, number: int) -> list[str | None]:
         """The possible results of a message, with `random()` as it is written."""
@@ -180,7 +182,9 @@ class Prediction:
         numbers = list(first.values())
         return numbers[:: -(-len(numbers) // _MOST_SUBJECTS)]
 
-    def compare_user(self, numbers: Sequence[int], user: User, tried: Tried, found: Found) -> None:
+    def compare_user(
+        self, numbers: Sequence[int], user: User, tried: Tried, evidence: Evidence
+    ) -> None:
         """Add what a user may do to what was found; `numbers` are those of the messages."""
         for place, number in enumerate(numbers):
             seen = tried.published[place]
@@ -198,18 +202,18 @@ class Prediction:
                 results = (way or _NOBODY for way in ways)
                 wanted = " or ".join(results) if any(is_allowed) else "refused"
                 what = "refused" if seen is None else _text(seen)
-                found.add("publish", user.name, self._messages, number, wanted, what)
+                evidence.add("publish", user.name, self._messages, number, wanted, what)
             to = tried.others[place]
             if to is None or to not in tried.asked:
                 continue
             may = user.subscribe.allows(decode(to))
             if may != (place in tried.got):
                 words = ("not got", f"got as {decode(to)}")
-                found.add(
+                evidence.add(
                     "subscribe", user.name, self._messages, number, words[may], words[not may]
                 )
         published = sum(subject is not None for subject in tried.published)
-        found.users.append(
+        evidence.users.append(
             CertifiedUser(
                 user.name, self._messages.cluster, len(numbers), published, len(tried.got)
             )
@@ -220,12 +224,12 @@ class Prediction:
         name: str,
         predicted: Sequence[tuple[int, str]],
         seen: Sequence[tuple[int, bytes]],
-        found: Found,
+        evidence: Evidence,
     ) -> None:
-        found.streams[name] = tuple(
+        evidence.streams[name] = tuple(
             count + more
             for count, more in zip(
-                found.streams.get(name, (0, 0)), (len(predicted), len(seen)), strict=True
+                evidence.streams.get(name, (0, 0)), (len(predicted), len(seen)), strict=True
             )
         )
         theirs = [(number, decode(subject)) for number, subject in seen]
@@ -238,7 +242,7 @@ class Prediction:
         for number, (ours, its) in ways.items():
             if sorted(ours) == sorted(its):
                 continue
-            found.add(
+            evidence.add(
                 "stored" if ours and its else "stream",
                 name,
                 self._messages,
@@ -249,7 +253,7 @@ class Prediction:
 
 
 @dataclass
-class Found:
+class Evidence:
     """What the comparison of all clusters found.
 
     Attributes:
@@ -269,7 +273,7 @@ class Found:
         """Add a message for which the server and the prediction part."""
         before = self._parted.get((kind, about))
         subject = decode(messages.subjects[number])
-        one = Divergence(
+        divergence = Divergence(
             kind=kind,
             about=about,
             messages=1 + (before.messages if before else 0),
@@ -284,24 +288,24 @@ class Found:
             and before.subject is not None
             and (len(before.subject), before.subject) <= (len(subject), subject)
         ):  # the shorter subject is the example
-            one = replace(before, messages=one.messages)
-        self._parted[kind, about] = one
+            divergence = replace(before, messages=divergence.messages)
+        self._parted[kind, about] = divergence
 
     def divergences(self) -> Iterator[Divergence]:
         """The ways in which the server and the prediction part, the draws last."""
-        yield from sorted(self._parted.values(), key=lambda one: (one.kind, one.about))
-        for one in self.drawn:
-            if not one.holds:
-                to = _NOBODY if one.destination is None else one.destination
+        yield from sorted(self._parted.values(), key=lambda d: (d.kind, d.about))
+        for draw in self.drawn:
+            if not draw.holds:
+                to = _NOBODY if draw.destination is None else draw.destination
                 yield Divergence(
                     kind="draws",
-                    about=one.source,
-                    messages=one.messages,
+                    about=draw.source,
+                    messages=draw.messages,
                     seq=None,
                     subject=None,
-                    cluster=one.cluster,
-                    predicted=f"{one.weight} % to {to}, {one.ours:,} with our draws",
-                    seen=f"{one.server:,} of {one.messages:,}",
+                    cluster=draw.cluster,
+                    predicted=f"{draw.weight} % to {to}, {draw.ours:,} with our draws",
+                    seen=f"{draw.server:,} of {draw.messages:,}",
                 )
 
 
@@ -310,7 +314,7 @@ def _decided(mapping: SubjectMapping, shares: Sequence[Share], number: int) -> S
     share = shares[min(number, len(shares) - 1)]
     if share.destination is None:
         return SubjectMapping(mapping.source, [Destination(mapping.source, 0)])
-    if any(one.subject == share.destination for one in mapping.destinations):
+    if any(d.subject == share.destination for d in mapping.destinations):
         return SubjectMapping(mapping.source, [Destination(share.destination)])
     return SubjectMapping(mapping.source, [])  # what is left over keeps its subject
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from importlib import resources
 from importlib.metadata import version
 
-from jobs.certify.compare import Found, Messages, Prediction
+from jobs.certify.compare import Evidence, Messages, Prediction
 from jobs.certify.result import Certificate, CertifiedStream
 from jobs.certify.server import block_of, subject_path, try_messages, try_users
 from jobs.dry_run.subjects import archived_days
@@ -64,21 +64,21 @@ def certify(settings: CertifySettings) -> Certificate:
     columns = ("seq", "subject", "cluster")
     selection = Selection(archive, settings.stream, days, None, columns, specs.MESSAGES)
     parts, skipped = _sample(selection, settings, mappings)
-    found, fates, predicted, delivered = Found(), Counter[str](), 0, 0
+    evidence, fates, predicted, delivered = Evidence(), Counter[str](), 0, 0
     servers = set()
     tried = sum(len(part.seqs) for part in parts)
     with step("asking a private nats-server", tried):
         for part in parts:
             prediction = Prediction(part, mappings, streams, settings.seed)
             seen = try_messages(part.subjects, block, streams, part.cluster, prediction.stored)
-            prediction.compare(seen.delivered, seen.stored, found)
+            prediction.compare(seen.delivered, seen.stored, evidence)
             if users:
                 numbers = prediction.some_subjects()
                 some = [part.subjects[number] for number in numbers]
                 with step("asking it as users", 3 * len(some) * len(users)):
                     tried_by = try_users(some, block, users, part.cluster)
-                for user, one in zip(users, tried_by, strict=True):
-                    prediction.compare_user(numbers, user, one, found)
+                for user, attempt in zip(users, tried_by, strict=True):
+                    prediction.compare_user(numbers, user, attempt, evidence)
             servers.add(seen.version)
             fates.update(prediction.fates)
             predicted += sum(subject is not None for subject in prediction.subjects)
@@ -111,10 +111,10 @@ def certify(settings: CertifySettings) -> Certificate:
         fates=dict(sorted(fates.items())),
         predicted=predicted,
         delivered=delivered,
-        streams=tuple(CertifiedStream(name, *counts) for name, counts in found.streams.items()),
-        draws=tuple(found.drawn),
-        users=tuple(found.users),
-        divergences=tuple(found.divergences()),
+        streams=tuple(CertifiedStream(name, *counts) for name, counts in evidence.streams.items()),
+        draws=tuple(evidence.drawn),
+        users=tuple(evidence.users),
+        divergences=tuple(evidence.divergences()),
         not_looked_at=(
             Unseen("limits of streams, and what headers and payloads do"),
             Unseen("imports and leaf nodes"),
@@ -242,7 +242,7 @@ def _reaches_services(mappings: AccountMappings) -> Callable[[str, str | None], 
         if belongs_to_server(subject):
             return True
         outcomes = mappings.outcomes(subject, cluster) if is_possible else ()
-        return any(belongs_to_server(one.subject or "") for one, _ in outcomes)
+        return any(belongs_to_server(outcome.subject or "") for outcome, _ in outcomes)
 
     return reaches
 

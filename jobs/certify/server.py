@@ -124,8 +124,9 @@ def try_users(
     names = [USER, *(f"{USER}-{number}" for number in range(len(users)))]
     permissions = [None, *map(permissions_of, users)]
     entries = [
-        {"user": name, "password": password} | ({"permissions": one} if one is not None else {})
-        for name, one in zip(names, permissions, strict=True)
+        {"user": name, "password": password}
+        | ({"permissions": allowed} if allowed is not None else {})
+        for name, allowed in zip(names, permissions, strict=True)
     ]
     config = f"authorization {configured({'users': entries})}\n{server_config(block, cluster)}"
     with nats_server(config) as server:
@@ -157,9 +158,9 @@ def block_of(mappings: AccountMappings) -> str:
     block = mappings_block(
         {
             mapping.source: [
-                {"destination": one.subject, "weight": one.weight}
-                | ({"cluster": one.cluster} if one.cluster else {})
-                for one in mapping.destinations
+                {"destination": d.subject, "weight": d.weight}
+                | ({"cluster": d.cluster} if d.cluster else {})
+                for d in mapping.destinations
             ]
             for mapping in mappings.mappings
         }
@@ -237,8 +238,8 @@ async def _deliver(
     async with pulling(watcher, ">") as (everything, _):
         await watcher.flush()
         for first in range(0, len(subjects), _AT_ONCE):
-            part = subjects[first : first + _AT_ONCE]
-            for number, subject in enumerate(part, first):
+            batch = subjects[first : first + _AT_ONCE]
+            for number, subject in enumerate(batch, first):
                 data = b"%d" % number
                 line = b"PUB %b %b %d\r\n%b\r\n" % (subject, _REPLY, len(data), data)
                 await publisher._send_command(wire.one_operation(line))
@@ -251,7 +252,7 @@ async def _deliver(
                 if reply == _REPLY:
                     delivered[int(data)] = subject
             everything.clear()
-            advance(len(part))
+            advance(len(batch))
     return delivered
 
 

@@ -69,8 +69,8 @@ class Caveats:
             has_it[rows[is_named.to_numpy(zero_copy_only=False)]] = True
             of_subject = pc.all(pc.equal(values.filter(is_named), "sub")).as_py()
             for number in np.unique(stream[has_it[message]]).tolist():
-                one = self._streams[number]
-                if of_subject and one.allow_rollup_hdrs and one.max_msgs_per_subject == 1:
+                config = self._streams[number]
+                if of_subject and config.allow_rollup_hdrs and config.max_msgs_per_subject == 1:
                     continue  # there is nothing else of the subject to roll up
                 stays = name in ("Nats-Rollup", "Nats-TTL")
                 self.note(number, f"headers {name}", stays=stays)
@@ -78,12 +78,12 @@ class Caveats:
     def not_followed(self, stream: int) -> tuple[str, ...]:
         """What is not followed, of a stream and of what fills it."""
         above = {
-            f"{one.what} of {self._streams[number].name}"
+            f"{caveat.what} of {self._streams[number].name}"
             for number in self._above(stream)
-            for one in self._noted[number]
-            if not one.stays
+            for caveat in self._noted[number]
+            if not caveat.stays
         }
-        return (*sorted(one.what for one in self._noted[stream]), *sorted(above))
+        return (*sorted(caveat.what for caveat in self._noted[stream]), *sorted(above))
 
     def reads_from(self, stream: int) -> set[int]:
         """The streams that a stream, or one that fills it, reads by a consumer."""
@@ -96,14 +96,14 @@ class Caveats:
 
     def _above(self, stream: int) -> set[int]:
         """The streams whose messages come into a stream, at once or through others."""
-        found: set[int] = set()
+        above: set[int] = set()
         waiting = [stream]
         while waiting:
             for upstream, _ in self._upstreams[waiting.pop()]:
-                if upstream not in found and upstream != stream:
-                    found.add(upstream)
+                if upstream not in above and upstream != stream:
+                    above.add(upstream)
                     waiting.append(upstream)
-        return found
+        return above
 
 
 def _settings(stream: StreamConfig) -> Iterator[NotFollowed]:

@@ -230,14 +230,14 @@ def offered(
 
 def times(column: pa.Array) -> np.ndarray:
     """Times in microseconds."""
-    found: np.ndarray = column.cast(pa.int64()).to_numpy()
-    return found
+    micros: np.ndarray = column.cast(pa.int64()).to_numpy()
+    return micros
 
 
 def _lengths(column: pa.Array) -> np.ndarray:
     """The bytes of each text; 0 where there is none."""
-    found: np.ndarray = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
-    return found
+    lengths: np.ndarray = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
+    return lengths
 
 
 def _header_sizes(given: Mapping[str, pa.Array]) -> np.ndarray:

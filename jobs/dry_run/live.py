@@ -47,8 +47,8 @@ async def _census(
     rows: list[pa.Table] = []
     infos: list[StreamInfo] = []
     async with connection(nats) as client:
-        names = [stream] if stream else [one.name for one in streams if one.mirror is None]
-        configs = {one.name: one for one in streams}
+        names = [stream] if stream else [c.name for c in streams if c.mirror is None]
+        configs = {config.name: config for config in streams}
         for name in names:
             info = await stream_info(client, nats, name)
             if not info.state.messages:

@@ -196,10 +196,10 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
             raise InvalidConfig(f"this is not a Parquet file, so {_NO_CENSUS}", str(path))
         file = pq.ParquetFile(path, page_checksum_verification=True)
         metadata = file.schema_arrow.metadata or {}
-        told = metadata.get(KEY)
-        if told is None:
+        description = metadata.get(KEY)
+        if description is None:
             raise InvalidConfig(f"this is a Parquet file, but {_NO_CENSUS}", str(path))
-        about = About.model_validate_json(told)
+        about = About.model_validate_json(description)
         columns = [*TEXTS, *COUNTS, *(f"{name}_raw" for name in TEXTS), CARRIES]
         table = file.read(columns=columns)
         rows = {
@@ -211,9 +211,9 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
                 raise KeyError("a row has no count, or an impossible one")
         if CARRIES in table.schema.names:
             rows[CARRIES] = table[CARRIES].cast(pa.binary())
-        found = pa.table(rows)
+        stored = pa.table(rows)
         # Releases before 0.2 wrote no checksum.
-        if CHECKSUM in metadata and metadata[CHECKSUM] != _checksum(told, found):
+        if CHECKSUM in metadata and metadata[CHECKSUM] != _checksum(description, stored):
             raise KeyError("the rows or metadata changed after they were written")
     except OSError as error:
         raise InvalidConfig(
@@ -227,7 +227,7 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
         raise InvalidConfig(
             f"this census is for stream {about.stream!r}, not for {stream!r}", str(path)
         )
-    return PortableCensus(about, summed(found))
+    return PortableCensus(about, summed(stored))
 
 
 def _checksum(about: bytes, rows: pa.Table) -> bytes:
@@ -266,9 +266,9 @@ def _seen(question: Question, redacted: Collection[int]) -> Iterator[tuple[str, 
                 yield from ((what, p) for p in computes_with(transform, redacted))
                 shapes.append(_shape(transform, redacted))
     yield from (
-        found
+        literal
         for what, filter in question.filters
-        for found in _literals(f"{what}, with the filter {filter},", filter, shapes)
+        for literal in _literals(f"{what}, with the filter {filter},", filter, shapes)
     )
 
 
@@ -287,14 +287,14 @@ def _literals(
 def _shape(transform: Transform, redacted: Collection[int]) -> tuple[str, dict[int, int]]:
     """What a transform makes, and where the redacted tokens are in it."""
     places: dict[int, int] = {}
-    made, spread = results(transform), 1
-    for place, one in enumerate(made):
-        if isinstance(one, Symbol) and one.is_cut:
-            spread = one.most  # what follows a token in pieces can be at any of these places
-        elif isinstance(one, Symbol) and (first := one.position) is not None:
-            kept = [p for p in redacted if p == first or (one.most > 1 and p > first)]
+    tokens, spread = results(transform), 1
+    for place, token in enumerate(tokens):
+        if isinstance(token, Symbol) and token.is_cut:
+            spread = token.most  # what follows a token in pieces can be at any of these places
+        elif isinstance(token, Symbol) and (first := token.position) is not None:
+            kept = [p for p in redacted if p == first or (token.most > 1 and p > first)]
             places |= {place + p - first + n: p for p in kept for n in range(spread)}
-    return filter_of(made), places
+    return filter_of(tokens), places
 
 
 def messages_by_source(

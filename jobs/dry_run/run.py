@@ -53,9 +53,9 @@ def _dry_run(spark: Spark, settings: DryRunSettings, question: Question) -> DryR
     messages, days = archived_days(settings)
     census = None
     if settings.exact:
-        found = of_replay(settings, messages, days, question)
+        answer = of_replay(settings, messages, days, question)
     else:
-        found, census = of_census(spark, settings, messages, days, question)
+        answer, census = of_census(spark, settings, messages, days, question)
     run_id = settings.run_id or str(uuid.uuid4())
     simulated: tuple[SimulatedStream, ...] = ()
     simulated_snapshot = None
@@ -81,10 +81,10 @@ def _dry_run(spark: Spark, settings: DryRunSettings, question: Question) -> DryR
             },
         )
     return DryRunResult(
-        found=found,
+        dry_run=answer,
         stream=settings.stream,
         days=tuple(days),
-        **_asked(settings, question, found, knows_headers=True),
+        **_asked(settings, question, answer, knows_headers=True),
         seed=settings.seed if settings.exact else None,
         census_snapshot=None if census is None else tables.snapshot_id(census),
         input_snapshot=tables.snapshot_id(messages),
@@ -97,12 +97,12 @@ def _dry_run(spark: Spark, settings: DryRunSettings, question: Question) -> DryR
 
 def _of(census: PortableCensus, settings: DryRunSettings, question: Question) -> DryRunResult:
     question = replace(question, archived=census.archived)
-    found = census.dry_run(question, settings.out)
+    answer = census.dry_run(question, settings.out)
     return DryRunResult(
-        found=found,
+        dry_run=answer,
         stream=census.about.stream,
         days=census.about.days,
-        **_asked(settings, question, found, census.knows_headers),
+        **_asked(settings, question, answer, census.knows_headers),
         seed=None,
         census_snapshot=None,
         input_snapshot=None,
@@ -113,7 +113,7 @@ def _of(census: PortableCensus, settings: DryRunSettings, question: Question) ->
 
 
 def _asked(
-    settings: DryRunSettings, question: Question, found: DryRun, knows_headers: bool
+    settings: DryRunSettings, question: Question, answer: DryRun, knows_headers: bool
 ) -> dict[str, Any]:
     """What a result says of the question, and of what nobody asked."""
     return {
@@ -126,6 +126,6 @@ def _asked(
         "users": len(question.users),
         "streams_from": streams_from(settings),
         "not_looked_at": not_looked_at(
-            settings, question, found.clusters, knows_headers=knows_headers
+            settings, question, answer.clusters, knows_headers=knows_headers
         ),
     }

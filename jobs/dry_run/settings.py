@@ -70,11 +70,11 @@ class SimulatedStream:
 class DryRunResult:
     """The result of a dry run, with everything needed to repeat it.
 
-    As JSON, `summary` holds all of this but the lists of `found`: these are beside `summary`, by
+    As JSON, `summary` holds all of this but the lists of `dry_run`: these are beside `summary`, by
     their names. The counts of findings in it are of those as things are.
 
     Attributes:
-        found: the findings.
+        dry_run: the findings, and the numbers behind them.
         stream: the name of the stream.
         days: the days on which the stream has messages.
         candidate, current: the names of the mapping files; null without current mappings.
@@ -92,7 +92,7 @@ class DryRunResult:
         counted: the streams whose messages it counted.
     """
 
-    found: DryRun
+    dry_run: DryRun
     stream: str
     days: tuple[date, ...]
     candidate: str
@@ -122,41 +122,41 @@ class DryRunResult:
     @property
     def counts(self) -> dict[Severity, int]:
         """The number of findings of each severity."""
-        counts = Counter(finding.severity for finding in self.found.findings)
+        counts = Counter(finding.severity for finding in self.dry_run.findings)
         return {severity: counts[severity] for severity in Severity}
 
     def fails(self, mildest: str) -> bool:
         """Whether a finding is at least as bad as this severity."""
-        return any(f.severity.rank <= Severity(mildest).rank for f in self.found.findings)
+        return any(f.severity.rank <= Severity(mildest).rank for f in self.dry_run.findings)
 
     def as_json(self) -> dict[str, Any]:
         """One JSON document: the summary, the findings, and the numbers behind them."""
-        found = asdict(self.found)
-        told = {
-            name: found.pop(name)
+        numbers = asdict(self.dry_run)
+        lists = {
+            name: numbers.pop(name)
             for name in ("findings", "with_room", "changes", "partitions", "levels")
         }
-        flows = found.pop("flows")[:MOST_FLOWS]
+        flows = numbers.pop("flows")[:MOST_FLOWS]
         reverse = [
             {"source": m.source, "destination": m.destinations[0].subject}
-            for m in self.found.reverse
+            for m in self.dry_run.reverse
         ]
         for name in ("reverse", "trees"):
-            found.pop(name)
+            numbers.pop(name)
         about = {
             name: getattr(self, name)
             for name in self.__dataclass_fields__
-            if name not in ("found", "days")
+            if name not in ("dry_run", "days")
         }
         summary = {
             **about,
             "simulated": [asdict(stream) for stream in self.simulated],
-            "not_looked_at": [asdict(one) for one in self.not_looked_at],
+            "not_looked_at": [asdict(unseen) for unseen in self.not_looked_at],
             "days": [day.isoformat() for day in self.days],
-            **found,
+            **numbers,
             **{severity.value: count for severity, count in self.counts.items()},
         }
-        return {"summary": summary, **told, "flows": flows, "reverse": reverse}
+        return {"summary": summary, **lists, "flows": flows, "reverse": reverse}
 
 
 def streams_from(settings: DryRunSettings) -> str | None:
@@ -198,10 +198,10 @@ def not_looked_at(
 def _has_leaf_nodes(settings: DryRunSettings) -> bool:
     """Whether the files show leaf node connections of the account."""
     return any(
-        settings.account in one.accounts and one.leaf_nodes != NO_LEAF_NODES
+        settings.account in located.accounts and located.leaf_nodes != NO_LEAF_NODES
         for file in (settings.permissions, settings.mapping, settings.candidate)
         if file is not None
-        for one in load_all(file)
+        for located in load_all(file)
     )
 
 
@@ -243,11 +243,11 @@ def read_shares(settings: DryRunSettings) -> tuple[tuple[str, ...], dict[str, Sh
     mappings in force, else from that of the candidate.
     """
     names: tuple[str, ...] = (settings.account,)
-    found: dict[str, Shares] = {}
+    shares: dict[str, Shares] = {}
     for file in (settings.permissions, settings.mapping, settings.candidate):
-        for one in load_all(file) if file is not None else ():
-            if settings.account in one.accounts:
-                names = tuple(dict.fromkeys([*names, *one.accounts]))
-            if one.accounts and one.shares != NO_SHARES:
-                found.setdefault(one.accounts[0], one.shares)
-    return names, found
+        for located in load_all(file) if file is not None else ():
+            if settings.account in located.accounts:
+                names = tuple(dict.fromkeys([*names, *located.accounts]))
+            if located.accounts and located.shares != NO_SHARES:
+                shares.setdefault(located.accounts[0], located.shares)
+    return names, shares

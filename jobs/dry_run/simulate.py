@@ -287,12 +287,12 @@ class Simulation:
         for number in self._ordered:
             first[number] = self._start[number] + self._limits[number].first
         is_young = times(rows.column("ts")) > self._now - self._age[stream]
-        found: np.ndarray = (
+        held: np.ndarray = (
             (later < self._of_one[stream])
             & (rows.column("place").to_numpy() >= first[stream])
             & is_young
         )
-        return found
+        return held
 
     @property
     def is_followed(self) -> np.ndarray:
@@ -351,33 +351,33 @@ class Simulation:
         through: list[set[int]] = []
         is_plain: list[bool] = []
         step_of: dict[int, int] = {}
-        for node, one in enumerate(self._network.arrivals(decode(subject), entropy)):
-            if one.repeats or one.subject is None:
+        for node, arrival in enumerate(self._network.arrivals(decode(subject), entropy)):
+            if arrival.repeats or arrival.subject is None:
                 continue
-            number = self._numbers[one.stream]
+            number = self._numbers[arrival.stream]
             step_of[node] = step = len(steps)
-            origin = -1 if one.origin is None else step_of[one.origin]
+            origin = -1 if arrival.origin is None else step_of[arrival.origin]
             through.append({number} if origin < 0 else {*through[origin], number})
             self._note_feeds(number, through[-1])
-            is_plain.append(origin < 0 or (one.via is Via.MIRROR and is_plain[origin]))
+            is_plain.append(origin < 0 or (arrival.via is Via.MIRROR and is_plain[origin]))
             if origin >= 0:
-                by_consumer = one.via is not Via.REPUBLISH
+                by_consumer = arrival.via is not Via.REPUBLISH
                 self._caveats.note_upstream(number, steps[origin]["stream"], by_consumer)
             if number in self._sized and not is_plain[-1]:
                 stream = self._streams[number]
                 stays = stream.max_msg_size < 0 and stream.discard == "old"
-                told = "max_bytes and max_msg_size of messages that nats-server adds headers to"
-                self._caveats.note(number, told, stays=stays)
-            republished = one.republished
+                why = "max_bytes and max_msg_size of messages that nats-server adds headers to"
+                self._caveats.note(number, why, stays=stays)
+            republished = arrival.republished
             steps.append(
                 {
                     "stream": number,
-                    "stored_subject": encode(one.subject),
-                    "via": one.via.value,
-                    "position": -1 if one.position is None else one.position,
+                    "stored_subject": encode(arrival.subject),
+                    "via": arrival.via.value,
+                    "position": -1 if arrival.position is None else arrival.position,
                     "origin": origin,
                     # A mirror keeps the sequences of what it mirrors.
-                    "numbered": steps[origin]["numbered"] if one.via is Via.MIRROR else step,
+                    "numbered": steps[origin]["numbered"] if arrival.via is Via.MIRROR else step,
                     "republished_subject": republished and encode(republished.subject),
                 }
             )
@@ -450,8 +450,8 @@ class Simulation:
             upstream = stream.sources[position].name
             # It goes on once there is room, or once the message is gone: at some time.
             if stream.max_age or drops(self._streams[self._numbers[upstream]]):
-                told = f"its source {upstream} that waits for room"
-                self._caveats.note(number, told)
+                why = f"its source {upstream} that waits for room"
+                self._caveats.note(number, why)
         elif via == Via.MIRROR and stream.mirror is not None:
             # It comes past what it refuses by reconnecting, every ten seconds or so.
             raise SimulationError(
@@ -467,7 +467,7 @@ class Simulation:
         rank = np.empty(len(of), np.int64)
         starts = np.repeat(np.cumsum(counts) - counts, counts)
         rank[np.argsort(of, kind="stable")] = np.arange(len(of)) - starts
-        found = np.zeros(len(stream), np.int64)
-        found[is_stored] = self._last[of] + 1 + rank
+        numbers = np.zeros(len(stream), np.int64)
+        numbers[is_stored] = self._last[of] + 1 + rank
         self._last += counts
-        return found
+        return numbers

@@ -105,15 +105,15 @@ def with_named(
         return question
     files = tables.data_files(messages, settings.stream, days)
     scan = Scan.of(messages, specs.MESSAGES, files, ("headers",))
-    found: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
+    batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
     with step("reading the subjects that headers name", scan.count):
         for batch in scan:
-            for name, parts in found.items():
+            for name, parts in batches.items():
                 subjects, counts = values(batch["headers"], name).flatten()
                 if len(subjects):
                     columns = [subjects, pa.nulls(len(subjects), pa.binary()), counts, counts]
                     parts.append(pa.record_batch(columns, ["subject", "cluster", *COUNTS]))
-    census = {name: pa.Table.from_batches(parts) for name, parts in found.items() if parts}
+    census = {name: pa.Table.from_batches(parts) for name, parts in batches.items() if parts}
     return replace(question, named={name: added_up(rows) for name, rows in census.items()})
 
 
@@ -206,13 +206,13 @@ def _rows(table: Table, stream: str, days: Sequence[date]) -> int:
 
 def _by_day(table: Table, stream: str, days: Sequence[date]) -> Counter[date]:
     """The messages that the census has counted on each day, with their headers."""
-    found: Counter[date] = Counter()
+    counted: Counter[date] = Counter()
     files = tables.data_files(table, stream, days)
     for batch in Scan.of(table, CENSUS, files, ["day", "messages", "carries"]):
         # A file has rows of one day.
         counts = batch["messages"].filter(batch["carries"].is_valid())
-        found[batch["day"][0].as_py()] += pc.sum(counts).as_py() or 0
-    return found
+        counted[batch["day"][0].as_py()] += pc.sum(counts).as_py() or 0
+    return counted
 
 
 def _runs(days: Sequence[date]) -> Iterator[tuple[date, date]]:

@@ -29,10 +29,10 @@ def tried(parts: Iterable[Part], question: Question, out: Path | None) -> DryRun
     """
     with temporary_folder() as folder:
         with step("comparing what the mappings make of the subjects"):
-            found = dry_run(parts, question, folder)
+            result = dry_run(parts, question, folder)
         if out is not None:
             _keep(folder, out)
-    return found
+    return result
 
 
 def _keep(folder: Path, out: Path) -> None:

@@ -104,20 +104,20 @@ class _First(Generic[T]):
     read: Callable[[T], Iterable[pa.RecordBatch]]
 
     def __call__(self, task: T) -> list[Kept]:
-        held: list[pa.RecordBatch] = []
+        waiting: list[pa.RecordBatch] = []
         kept: list[Kept] = []
         share = 0.0  # the part of the allowed rows or bytes that is held
         for batch in self.read(task):
-            held.append(batch)
+            waiting.append(batch)
             share += _share_of(batch)
             if share >= 1:
-                held = [self.grouping.of(held)]
-                share = _share_of(held[0])
+                waiting = [self.grouping.of(waiting)]
+                share = _share_of(waiting[0])
                 if share > 0.5:
-                    kept.append(self._keep(held[0]))
-                    held, share = [], 0.0
-        if held:
-            kept.append(self._keep(self.grouping.of(held)))
+                    kept.append(self._keep(waiting[0]))
+                    waiting, share = [], 0.0
+        if waiting:
+            kept.append(self._keep(self.grouping.of(waiting)))
         return kept
 
     def _keep(self, groups: pa.RecordBatch) -> Kept:

@@ -69,8 +69,8 @@ def joined(
                 missing = own[:count][sequences[places] != own[:count]][0]
                 raise ArchiveError(_missing(missing))
             if count:
-                found = batch.take(pa.array(places)) if count < len(batch) else batch
-                columns = dict(zip(found.schema.names, found.columns, strict=True))
+                chosen = batch.take(pa.array(places)) if count < len(batch) else batch
+                columns = dict(zip(chosen.schema.names, chosen.columns, strict=True))
                 ready = waiting.slice(0, count)
                 columns |= dict(zip(ready.schema.names, ready.columns, strict=True))
                 yield pa.RecordBatch.from_pydict(columns)

@@ -122,8 +122,8 @@ def _last(batch: pa.RecordBatch) -> int:
     return last
 
 
-def _by_sequence(found: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    rows = pa.concat_batches(found)
+def _by_sequence(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    rows = pa.concat_batches(batches)
     return rows.take(pc.sort_indices(rows.column("seq")))
 
 

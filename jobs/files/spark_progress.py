@@ -49,17 +49,17 @@ def shown(spark: SparkSession, tasks: Sequence[Any]) -> Iterator[Accumulator[int
     step = current()
     if type(spark).__module__.startswith("pyspark.sql.connect"):
 
-        def told(*, stages: Any, **_: object) -> None:
+        def follow(*, stages: Any, **_: object) -> None:
             count = sum(stage.num_tasks for stage in stages or ())
             if step and step.total and count:
                 done = sum(stage.num_completed_tasks for stage in stages)
                 step.done = step.total * done // count
 
-        spark.registerProgressHandler(told)
+        spark.registerProgressHandler(follow)
         try:
             yield None
         finally:
-            spark.removeProgressHandler(told)
+            spark.removeProgressHandler(follow)
         return
     context, messages = spark.sparkContext, spark.sparkContext.accumulator(0)
     ended = threading.Event()

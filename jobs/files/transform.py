@@ -123,14 +123,14 @@ class TransformTask:
                 sequences.add(messages.column("seq"))
                 rows = self._rows(messages)
                 if self.quarantine is not None:
-                    found = pa.array(self.quarantine.sift(self._plain(rows)), pa.string())
-                    reasons += Counter(found.drop_null().to_pylist())
-                    apart, why = rows.filter(found.is_valid()), found.drop_null()
+                    faults = pa.array(self.quarantine.sift(self._plain(rows)), pa.string())
+                    reasons += Counter(faults.drop_null().to_pylist())
+                    apart, why = rows.filter(faults.is_valid()), faults.drop_null()
                     if len(apart):
                         aside_digest += Digest(*digest_batch(apart, tuple(MESSAGES)))
                         apart = apart.append_column("quarantined", why)
                         aside.write(stored_rows(apart, self.quarantine.stored))
-                        rows = rows.filter(found.is_null())
+                        rows = rows.filter(faults.is_null())
                 if self.is_digested or self.is_narrow:
                     # Of the new rows, so that it also shows whether mapping has changed a message.
                     archive += Digest(*digest_batch(rows, tuple(MESSAGES)))

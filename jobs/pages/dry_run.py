@@ -42,25 +42,25 @@ def write(result: DryRunResult, path: Path) -> None:
 
 def render(result: DryRunResult) -> str:
     """The page as HTML."""
-    found = result.found
-    shown = [b for b in found.partitions if b.partitions <= _MOST_COLUMNS][:_MOST_BALANCES]
+    dry_run = result.dry_run
+    shown = [b for b in dry_run.partitions if b.partitions <= _MOST_COLUMNS][:_MOST_BALANCES]
     return page(
         "dry_run.html",
         result=result,
-        found=found,
+        dry_run=dry_run,
         deep=DEEP,
         Severity=Severity,
         headline=_headline(result),
         worst=next((s for s in (Severity.ERROR, Severity.WARNING) if result.counts[s]), None),
-        findings=found.findings[:_MOST_FINDINGS],
-        more_findings=len(found.findings[_MOST_FINDINGS:]),
+        findings=dry_run.findings[:_MOST_FINDINGS],
+        more_findings=len(dry_run.findings[_MOST_FINDINGS:]),
         most_findings=_MOST_FINDINGS,
-        changes=found.changes[:_MOST_CHANGES],
-        more_changes=len(found.changes[_MOST_CHANGES:]),
-        picture=picture(found.flows) if found.messages else None,
+        changes=dry_run.changes[:_MOST_CHANGES],
+        more_changes=len(dry_run.changes[_MOST_CHANGES:]),
+        picture=picture(dry_run.flows) if dry_run.messages else None,
         fates=[
-            (fate, found.fates_before.get(fate, 0), found.fates_after.get(fate, 0))
-            for fate in dict.fromkeys([*found.fates_before, *found.fates_after])
+            (fate, dry_run.fates_before.get(fate, 0), dry_run.fates_after.get(fate, 0))
+            for fate in dict.fromkeys([*dry_run.fates_before, *dry_run.fates_after])
         ],
         partitions=[
             (balance, nice_scale(0, 100 * max(balance.counts) / sum(balance.counts)))
@@ -79,8 +79,8 @@ _AT_STAKE = {
 
 def _headline(result: DryRunResult) -> str:
     """What is at stake, in one sentence."""
-    found, shares = result.found, dict.fromkeys(_AT_STAKE, 0.0)
-    for finding in found.findings:
+    dry_run, shares = result.dry_run, dict.fromkeys(_AT_STAKE, 0.0)
+    for finding in dry_run.findings:
         if finding.code in shares:
             shares[finding.code] += finding.share
     stakes = [
@@ -88,24 +88,24 @@ def _headline(result: DryRunResult) -> str:
         for code, share in shares.items()
         if share
     ]
-    codes = Counter(finding.code for finding in found.findings)
+    codes = Counter(finding.code for finding in dry_run.findings)
     if starved := codes["consumer-none"]:
         stakes.append(f"{plural(starved, 'consumer')} would get nothing")
     if codes["collision"]:
-        subjects = plural(found.subjects_before, "subject")
-        stakes.append(f"{subjects} would become {found.subjects_after:,}")
+        subjects = plural(dry_run.subjects_before, "subject")
+        stakes.append(f"{subjects} would become {dry_run.subjects_after:,}")
     if stakes:
         return "; ".join(stakes)
-    told = [
+    counts = [
         f"{count:,} {severity.value}{'' if count == 1 else 's'}"
         for severity, count in result.counts.items()
         if count and severity is not Severity.INFO
     ]
-    if not told and not result.streams_from:
+    if not counts and not result.streams_from:
         return "The mappings alone show nothing, and no stream was looked at"
-    if not told:
+    if not counts:
         return "Nothing that was looked at stands in the way of the change"
-    return f"The change has {' and '.join(told)}"
+    return f"The change has {' and '.join(counts)}"
 
 
 @dataclass(frozen=True, slots=True)

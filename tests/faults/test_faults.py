@@ -391,7 +391,7 @@ def test_a_temporary_folder_that_is_full(
     wanted = DryRunSettings(
         stream="S", candidate=tmp_path / "new.conf", warehouse=warehouse, exact=True
     )
-    assert dry_run(spark, wanted).found.messages == 200
+    assert dry_run(spark, wanted).dry_run.messages == 200
     with (small_disk / "fill").open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(b"x" * 4096):
             pass
@@ -645,5 +645,7 @@ def test_many_long_subjects_in_a_heap_of_1_gib(spark: SparkSession, tmp_path: Pa
     made = transform(spark, TransformSettings(**settings))
     assert made.fates["mapped"] == 1_000_000  # a remainder keeps its subject
     assert audit(spark, AuditSettings(**settings)).messages == 1_000_000
-    found = dry_run(spark, DryRunSettings(stream="S", warehouse=warehouse, candidate=mapping)).found
+    found = dry_run(
+        spark, DryRunSettings(stream="S", warehouse=warehouse, candidate=mapping)
+    ).dry_run
     assert (found.messages, found.subjects) == (1_000_000, 100_000)

@@ -102,21 +102,21 @@ def test_it_finds_what_it_finds_in_an_archive(
     ingest(HERE, IngestSettings(stream="ORDERS", server=everything, warehouse=warehouse))
     archived = tried(server, candidate, stream="ORDERS", warehouse=warehouse)
     live = tried(server, candidate, stream="ORDERS", live=True)
-    assert {finding.code for finding in live.found.findings} >= {"not-captured"}
+    assert {finding.code for finding in live.dry_run.findings} >= {"not-captured"}
     assert live.consumers == 1
-    assert live.found.findings == archived.found.findings
+    assert live.dry_run.findings == archived.dry_run.findings
     headers = "conditional publishes, schedules and ids of messages"
     assert headers in {one.what for one in live.not_looked_at}
     assert headers not in {one.what for one in archived.not_looked_at}
-    assert live.found.with_room == archived.found.with_room
-    assert live.found.flows == archived.found.flows
+    assert live.dry_run.with_room == archived.dry_run.with_room
+    assert live.dry_run.flows == archived.dry_run.flows
     assert (live.server, live.counted, live.days) == (reader(server).where, ("ORDERS",), ())
 
 
 def test_all_streams_count_each_message_once(server: NatsServer, candidate: Path) -> None:
     live = tried(server, candidate)
-    assert live.found.messages == 601
-    assert live.found.subjects == 40 + 7 + 1
+    assert live.dry_run.messages == 601
+    assert live.dry_run.subjects == 40 + 7 + 1
     assert set(live.counted) == {"ORDERS", "BILLS", "ALL"}
     assert live.stream == ""
 
@@ -229,7 +229,7 @@ def test_it_finds_the_same_in_several_pages_as_in_an_archive(tmp_path: Path) -> 
         server = NatsSettings(servers=own.url)
         ingest(HERE, IngestSettings(stream="S", server=server, warehouse=warehouse))
         archived, live = (
-            dry_run(HERE, DryRunSettings.model_validate(given | {"nats": server} | more)).found
+            dry_run(HERE, DryRunSettings.model_validate(given | {"nats": server} | more)).dry_run
             for more in ({"warehouse": warehouse}, {"live": True})
         )
     assert live.subjects == 100_900

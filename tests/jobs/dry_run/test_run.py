@@ -70,7 +70,7 @@ def candidate(tmp_path: Path) -> Path:
 
 
 def told(result: Any) -> list[tuple[str, float, int]]:
-    return [(f.code, f.messages, f.subjects) for f in result.found.findings]
+    return [(f.code, f.messages, f.subjects) for f in result.dry_run.findings]
 
 
 @pytest.mark.spark
@@ -84,13 +84,13 @@ def test_the_subjects_of_all_days(
         ("irreversible", 40, 4),
         ("illegal-subject", 20, 2),
     ]
-    assert result.found.messages == 60
-    assert result.found.subjects == len(SUBJECTS)
-    assert result.found.bytes == 180
-    assert result.found.clusters == ("east", "west")
+    assert result.dry_run.messages == 60
+    assert result.dry_run.subjects == len(SUBJECTS)
+    assert result.dry_run.bytes == 180
+    assert result.dry_run.clusters == ("east", "west")
     assert result.days == (DAY, DAY + timedelta(days=1))
     assert result.run_id == "run-1"
-    lossless = {e.subject for f in result.found.findings for e in f.examples}
+    lossless = {e.subject for f in result.dry_run.findings for e in f.examples}
     assert "orders.eu.\udcff" in lossless
     table = tables.open_table(warehouse, CENSUS)
     snapshot = table.current_snapshot()
@@ -99,7 +99,7 @@ def test_the_subjects_of_all_days(
     assert result.fails(Severity.ERROR)
     # A second run takes the census that is there.
     again = dry_run(spark, settings)
-    assert (again.census_snapshot, again.found) == (result.census_snapshot, result.found)
+    assert (again.census_snapshot, again.dry_run) == (result.census_snapshot, result.dry_run)
 
 
 @pytest.mark.spark
@@ -114,14 +114,14 @@ def test_no_spark_and_any_number_of_parts(
     settings = DryRunSettings(
         stream="S", candidate=candidate, warehouse=warehouse, exact=exact, seed=3
     )
-    found = dry_run(spark, settings).found
+    found = dry_run(spark, settings).dry_run
 
     def session() -> SparkSession:
         raise AssertionError("asked for Spark")
 
-    assert dry_run(session, settings).found == found
+    assert dry_run(session, settings).dry_run == found
     monkeypatch.setattr("jobs.dry_run.scattered._ROWS", 4)
-    assert dry_run(session, settings).found == found
+    assert dry_run(session, settings).dry_run == found
 
 
 @pytest.mark.spark
@@ -131,7 +131,7 @@ def test_a_replay_agrees_with_the_census(
     settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
     exact = settings.model_copy(update={"exact": True})
     replayed = dry_run(spark, exact)
-    assert replayed.found == dry_run(spark, settings).found
+    assert replayed.dry_run == dry_run(spark, settings).dry_run
     assert (replayed.seed, replayed.census_snapshot) == (0, None)
     # Where weights decide, it is what `transform` makes of the messages.
     weighted = tmp_path / "weights.conf"
@@ -140,7 +140,7 @@ def test_a_replay_agrees_with_the_census(
         ' {destination: "b.$1.$2", weight: 40}] }'
     )
     exact = exact.model_copy(update={"candidate": weighted, "seed": 7})
-    found = dry_run(spark, exact).found
+    found = dry_run(spark, exact).dry_run
     transform(spark, TransformSettings(stream="S", mapping=weighted, warehouse=warehouse, seed=7))
     table = tables.open_table(warehouse, specs.TRANSFORMED)
     rows = read(spark, table, specs.TRANSFORMED, "S").groupBy("mapping_destination")
@@ -149,7 +149,7 @@ def test_a_replay_agrees_with_the_census(
         (c.after or "").removeprefix("orders.*.* -> "): c.messages for c in found.changes
     } == drawn
     assert sum(drawn.values()) == 40
-    shares = dry_run(spark, settings.model_copy(update={"candidate": weighted})).found
+    shares = dry_run(spark, settings.model_copy(update={"candidate": weighted})).dry_run
     assert sorted(change.messages for change in shares.changes) == [16, 24]
 
 
@@ -184,7 +184,7 @@ def test_five_thousand_rules(
     streams = tmp_path / "S.json"
     streams.write_text(json.dumps({"config": {"name": "S", "subjects": ["orders.>", "shop.>"]}}))
     settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse, streams=streams)
-    found = dry_run(spark, settings).found
+    found = dry_run(spark, settings).dry_run
     codes = Counter(finding.code for finding in found.findings)
     assert codes["rule-never-hit"] == 4999
     assert [(c.after, c.messages) for c in found.changes] == [("orders.eu.1 -> shop.1", 10)]
@@ -193,7 +193,7 @@ def test_five_thousand_rules(
 @pytest.mark.spark
 def test_some_days(spark: SparkSession, warehouse: tables.Warehouse, candidate: Path) -> None:
     settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse, first_day=DAY)
-    assert dry_run(spark, settings).found.messages == 30
+    assert dry_run(spark, settings).dry_run.messages == 30
     later = settings.model_copy(update={"first_day": date(2027, 1, 1)})
     with pytest.raises(ArchiveError, match="no messages on these days, only from 2026-03-01"):
         dry_run(spark, later)
@@ -213,7 +213,7 @@ def test_a_census_that_is_behind_is_counted_anew(
     archive(where, messages(1, 12))
     census(spark, CensusSettings(stream="S", warehouse=where))
     archive(where, messages(13, 12))
-    assert dry_run(spark, settings).found.messages == 24
+    assert dry_run(spark, settings).dry_run.messages == 24
 
 
 def write(path: Path, document: object) -> None:

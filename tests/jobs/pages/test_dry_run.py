@@ -71,7 +71,7 @@ def everything() -> DryRun:
 
 def result(found: DryRun | None = None) -> DryRunResult:
     return DryRunResult(
-        found=found or everything(),
+        dry_run=found or everything(),
         stream=HOSTILE,
         days=(date(2026, 11, 1), date(2026, 11, 3)),
         candidate="new.conf",
@@ -141,7 +141,7 @@ def test_the_page_is_whole_and_needs_nothing_else(found: object) -> None:
 def test_the_page_says_what_was_found() -> None:
     run = result()
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", dry_run_report.render(run)))
-    for finding in run.found.findings:
+    for finding in run.dry_run.findings:
         assert finding.code in text
     for told in (run.candidate_version, run.current_version, "run-1", str(2**62), "new.conf"):
         assert told in text
