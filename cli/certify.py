@@ -43,10 +43,7 @@ def command(result: Certificate, settings: CertifySettings) -> None:
         print_line(f"not published: {plural(count, 'message')}, {reason}")
     rows = [
         ("delivered", f"{result.predicted:,}", f"{result.delivered:,}"),
-        *(
-            (f"stream {one.stream}", f"{one.predicted:,}", f"{one.seen:,}")
-            for one in result.streams
-        ),
+        *((f"stream {s.stream}", f"{s.predicted:,}", f"{s.seen:,}") for s in result.streams),
     ]
     print_table(rows, head=("", "predicted", "nats-server"), right=(1, 2))
     print_table(
@@ -57,16 +54,17 @@ def command(result: Certificate, settings: CertifySettings) -> None:
         head=("", "subjects", "may publish", "gets"),
         right=(1, 2, 3),
     )
-    for one in result.divergences:
-        where = f" in {one.cluster}" if one.cluster else ""
-        about = f" ({one.about})" if one.about else ""
+    for divergence in result.divergences:
+        where = f" in {divergence.cluster}" if divergence.cluster else ""
+        about = f" ({divergence.about})" if divergence.about else ""
         print_line(
-            Verdict("differs"), f" {one.kind}{about}{where}: {plural(one.messages, 'message')}"
+            Verdict("differs"),
+            f" {divergence.kind}{about}{where}: {plural(divergence.messages, 'message')}",
         )
-        if one.subject is not None:
-            print_line(f"{one.subject} (sequence {one.seq})", indent=2)
-        print_line(f"predicted {one.predicted}", indent=2)
-        print_line(f"nats-server {one.seen}", indent=2)
+        if divergence.subject is not None:
+            print_line(f"{divergence.subject} (sequence {divergence.seq})", indent=2)
+        print_line(f"predicted {divergence.predicted}", indent=2)
+        print_line(f"nats-server {divergence.seen}", indent=2)
     print_line(unseen_line(result.not_looked_at))
     if not result.tried:
         print_line("nothing was tried")

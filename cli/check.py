@@ -168,8 +168,8 @@ def command(settings: CheckSettings, asked: Any) -> None:
                 "--diff shows the cures that don't change what nats-server does, and --fix makes "
                 "them"
             )
-        for file, held in loaded:
-            if all(is_empty(config.config) for config in held):
+        for file, located in loaded:
+            if all(is_empty(entry.config) for entry in located):
                 print_line(f"{file} has no mappings")
 
     print_result(
@@ -196,7 +196,6 @@ def _check(settings: CheckSettings) -> _LookedAt:
     from nats_transform.streams.network import Network
 
     account = settings.account or ("$G" if settings.nats else None)  # a server shows one
-    configs: list[Config] = []
     origins: list[Origin] = []
     findings: list[Finding] = []
     loaded: list[tuple[str, list[Located]]] = []
@@ -212,28 +211,21 @@ def _check(settings: CheckSettings) -> _LookedAt:
     with with_files(settings, account or "$G") as given:
         if given.streams is not None:
             where = settings.nats.where if settings.nats else str(given.streams)
-            loaded.append((where, [Located(one) for one in load_streams(given.streams)]))
-        held_here = (located.config for _, held in loaded for located in held)
-        streams = [one for one in held_here if not isinstance(one, AccountMappings)]
+            loaded.append((where, [Located(config) for config in load_streams(given.streams)]))
+        everything = [entry for _, located in loaded for entry in located]
+        configs = [entry.config for entry in everything]
+        streams = [config for config in configs if not isinstance(config, AccountMappings)]
         consumers = load_consumers(given.consumers, streams) if given.consumers else ()
-    everything = [located for _, held in loaded for located in held]
-    for file, held in loaded:
-        for located in held:
-            configs.append(located.config)
-            name = located.accounts[0] if located.accounts and len(held) > 1 else ""
-            shared = shared_by(located.accounts[0], everything) if located.accounts else ()
-            known = (
-                located.shares.imports,
-                located.zeros,
-                located.has_publishers,
-                located.leaf_nodes,
-            )
-            origins.append(Origin(file, name, located.places, located.expires, shared, *known))
-    seen = _lines(settings.subjects) if settings.subjects else ()
+    for file, located in loaded:
+        for entry in located:
+            name = entry.accounts[0] if entry.accounts and len(located) > 1 else ""
+            shared = shared_by(entry.accounts[0], everything) if entry.accounts else ()
+            known = (entry.shares.imports, entry.zeros, entry.has_publishers, entry.leaf_nodes)
+            origins.append(Origin(file, name, entry.places, entry.expires, shared, *known))
     findings += check(
         configs,
         clusters=settings.clusters,
-        subjects=seen,
+        subjects=_lines(settings.subjects) if settings.subjects else (),
         origins=origins,
         consumers=consumers,
         now=time.time(),

@@ -46,9 +46,9 @@ def codes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> li
     return _harmless({explanation.code for explanation in explanations()}, incomplete)
 
 
-def _harmless(found: dict[str, list[str]] | set[str], incomplete: str) -> list[str]:
+def _harmless(names: dict[str, list[str]] | set[str], incomplete: str) -> list[str]:
     return sorted(
-        name for name in found if name.startswith(incomplete) and _HARMLESS.fullmatch(name)
+        name for name in names if name.startswith(incomplete) and _HARMLESS.fullmatch(name)
     )
 
 

@@ -56,17 +56,17 @@ def command(settings: DemoSettings, asked: Settings) -> None:
 
         from jobs.audit.headline import headline
 
-        made = run_demo(settings)
+        run = run_demo(settings)
     summary = {
-        "days": [day.isoformat() for day in made.days],
-        "checks": made.checks,
-        "caught": made.caught,
-        "observed": headline(made.observed),
-        "digest": made.digest,
-        "same_as_before": made.same_as_before,
-        "seconds": round(made.seconds, 1),
+        "days": [day.isoformat() for day in run.days],
+        "checks": run.checks,
+        "caught": run.caught,
+        "observed": headline(run.observed),
+        "digest": run.digest,
+        "same_as_before": run.same_as_before,
+        "seconds": round(run.seconds, 1),
     }
-    print_result(asked, summary, lambda: _print(made))
+    print_result(asked, summary, lambda: _print(run))
 
 
 @contextmanager
@@ -85,20 +85,20 @@ def _steps_told() -> Iterator[None]:
         yield
 
 
-def _print(made: DemoRun) -> None:
+def _print(run: DemoRun) -> None:
     """The verdicts first, then the numbers, then what to open."""
     from jobs.audit.headline import headline
 
-    audit = made.rehearsal
-    passed = sum(made.checks.values())
+    audit = run.rehearsal
+    passed = sum(run.checks.values())
     print_line()
-    print_line(f"Caught: {made.caught}")
-    print_line(headline(made.observed), indent=2)
+    print_line(f"Caught: {run.caught}")
+    print_line(headline(run.observed), indent=2)
     print_line(f"The check of its weights found it. All {passed} other checks pass.", indent=2)
     print_line()
     print_line(
-        f"{audit.messages:,} messages of {made.days[0]} to {made.days[1]} are archived, mapped, "
-        f"checked and rehearsed in {made.seconds:.0f} s. {made.observed.messages:,} others, which "
+        f"{audit.messages:,} messages of {run.days[0]} to {run.days[1]} are archived, mapped, "
+        f"checked and rehearsed in {run.seconds:.0f} s. {run.observed.messages:,} others, which "
         "three clusters mapped, are audited."
     )
     print_line()
@@ -122,23 +122,23 @@ def _print(made: DemoRun) -> None:
         print_line(f"{counts}; the busiest has {balance.busiest:.2f} times the mean", indent=2)
     print_line()
     print_line("Checks of the tables")
-    print_table([(name, "passes" if fine else "found it") for name, fine in made.checks.items()])
+    print_table([(name, "passes" if fine else "found it") for name, fine in run.checks.items()])
     print_line()
-    print_line(f"Digest {made.digest}")
+    print_line(f"Digest {run.digest}")
     print_line(
         {
             None: "Run the demo again: the same seed gives the same digest.",
             True: "It's the same as before with this seed.",
             False: "It is NOT the same as before with this seed.",
-        }[made.same_as_before],
+        }[run.same_as_before],
         indent=2,
     )
     print_line()
     print_line("What to open now")
-    checks = made.page.parent / "data_docs" / "index.html"
-    pages = [("the audit of the clusters", str(made.page)), ("the checks", str(checks))]
+    checks = run.page.parent / "data_docs" / "index.html"
+    pages = [("the audit of the clusters", str(run.page)), ("the checks", str(checks))]
     # The Makefile knows one folder.
-    in_place = made.page.is_relative_to(Path("demo").absolute()) and Path("Makefile").exists()
+    in_place = run.page.is_relative_to(Path("demo").absolute()) and Path("Makefile").exists()
     print_table([*pages, ("Dagster", "make ui")] if in_place else pages)
 
 
@@ -147,14 +147,14 @@ def _print_splits(audit: AuditResult) -> None:
         (
             rule.source,
             rule.cluster or "",
-            found.destination or found.end,
-            f"{found.weight:g} %",
-            "" if found.share is None else f"{found.share:.2f} %",
-            f"{found.low:.2f} to {found.high:.2f}",
-            Verdict(found.verdict),
+            split.destination or split.end,
+            f"{split.weight:g} %",
+            "" if split.share is None else f"{split.share:.2f} %",
+            f"{split.low:.2f} to {split.high:.2f}",
+            Verdict(split.verdict),
         )
         for rule in audit.rules
-        for found in rule.destinations
+        for split in rule.destinations
     ]
     head = ("mapping", "cluster", "destination", "weight", "share", "interval", "verdict")
     print_table(rows, head=head, right=[3, 4, 5])

@@ -69,9 +69,9 @@ class Example:
 
 
 def _repeated(line: str) -> str:
-    if (found := _NUMBERS.search(line)) is None:
+    if (match := _NUMBERS.search(line)) is None:
         return line
-    return "\n".join(_NUMBERS.sub(str(number), line) for number in range(1, int(found[1]) + 1))
+    return "\n".join(_NUMBERS.sub(str(number), line) for number in range(1, int(match[1]) + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +143,14 @@ def explained(code: str) -> list[Explanation]:
     """What a code means for each command that prints it; nothing if there is no such code."""
     code = code.lower().replace(" ", "-")
     return [
-        one
-        for one in explanations()
-        if code == one.code or (one.command == "check" and code == f"check-{one.code}")
+        e
+        for e in explanations()
+        if code == e.code or (e.command == "check" and code == f"check-{e.code}")
     ]
 
 
 def _explanation(command: str, code: str, rule: Code, entry: Mapping[str, Any]) -> Explanation:
-    sides = (_example(entry.get("command", command), entry, entry[one]) for one in ("has", "lacks"))
+    sides = (_example(entry.get("command", command), entry, entry[s]) for s in ("has", "lacks"))
     severity, about, cure, link, page = rule.severity, rule.about, rule.cure, rule.link, rule.page
     return Explanation(code, command, severity, about, cure, link, page, *sides)
 
@@ -165,11 +165,11 @@ def _example(command: str, entry: Mapping[str, Any], side: str | Mapping[str, An
     }
     subjects, headers = parts.pop("subjects"), parts.pop("headers")
     is_ordered = isinstance(subjects, list)
-    runs = [run for one in subjects for run in one.items()] if is_ordered else subjects.items()
+    runs = [run for pair in subjects for run in pair.items()] if is_ordered else subjects.items()
     messages = [
-        (name, subject, count) if isinstance(held, dict) else ("", name, held)
-        for name, held in runs
-        for subject, count in (held.items() if isinstance(held, dict) else [(name, held)])
+        (name, subject, count) if isinstance(value, dict) else ("", name, value)
+        for name, value in runs
+        for subject, count in (value.items() if isinstance(value, dict) else [(name, value)])
     ]
     texts = {
         name: f"{text.rstrip()}\n" if isinstance(text, str) else f"{json.dumps(text)}\n"
@@ -181,8 +181,8 @@ def _example(command: str, entry: Mapping[str, Any], side: str | Mapping[str, An
 
 def _arguments(command: str, names: Mapping[str, str], has_headers: bool) -> Iterator[str]:
     """How a command is given these files, and messages that may have headers."""
-    held = {name.partition("/")[0] for name in names if "/" in name}
-    folders = [f"--{one} {one}" for one in ("streams", "consumers") if one in held]
+    there = {name.partition("/")[0] for name in names if "/" in name}
+    folders = [f"--{folder} {folder}" for folder in ("streams", "consumers") if folder in there]
     if command == "check":
         yield from (name for name in names if name != "subjects.txt" and "/" not in name)
         yield from folders

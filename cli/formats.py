@@ -169,14 +169,14 @@ def markdown(title: str, summary: Sequence[str], findings: Sequence[Reported]) -
     shown = 0
     for severity, group in groupby(ordered, key=lambda finding: finding.severity):
         for number, finding in enumerate(group):
-            part = [] if number else [f"**{severity.capitalize()}**", ""]
-            part += _item(finding)
-            if size + (more := sum(len(line) + 1 for line in part)) > MOST_CHARACTERS:
+            item = [] if number else [f"**{severity.capitalize()}**", ""]
+            item += _item(finding)
+            if size + (more := sum(len(line) + 1 for line in item)) > MOST_CHARACTERS:
                 left = len(findings) - shown
                 return "\n".join([*lines, "", f"and {left:,} more: see the JSON of this run", ""])
             size += more
             shown += 1
-            lines += part
+            lines += item
         lines.append("")
     return "\n".join(lines)
 

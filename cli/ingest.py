@@ -39,7 +39,7 @@ def command(result: IngestResult | AccountResult, settings: IngestSettings) -> N
     if isinstance(result, IngestResult):
         _print(result)
         return
-    rows = [(one.stream, f"{one.added:,}", f"{one.messages:,}") for one in result.streams]
+    rows = [(s.stream, f"{s.added:,}", f"{s.messages:,}") for s in result.streams]
     rows += [(stream, "failed", "") for stream in result.failed]
     print_table(rows, head=("stream", "added", "messages"), right=[1, 2])
 

@@ -197,14 +197,15 @@ def _seen(nats: NatsSettings, account: str, stream: str) -> tuple[Files, str]:
 
 
 def _folders(seen: Files) -> list[str]:
-    return [one for one in _FOLDERS if any(name.startswith(f"{one}/") for name in seen)]
+    return [folder for folder in _FOLDERS if any(name.startswith(f"{folder}/") for name in seen)]
 
 
 def _workflow(mapping: str, seen: Files) -> str:
     """A workflow that gives the action what there is."""
     inputs = {"files": mapping}
     if seen:
-        inputs |= {"candidate": mapping, "census": _CENSUS} | {one: one for one in _folders(seen)}
+        inputs |= {"candidate": mapping, "census": _CENSUS}
+        inputs |= {folder: folder for folder in _folders(seen)}
     lines = [f"          {name}: {_quoted(value)}" for name, value in inputs.items()]
     return f"""# Checks the mappings of every pull request.
 name: nats-transform
@@ -270,5 +271,5 @@ def _next(mapping: str, seen: Files, context: str | None) -> str:
         return "nats-transform dry-run"
     if not seen:
         return f"nats-transform check {mapping}"
-    folders = [f"--{one} {one}" for one in _folders(seen)]
+    folders = [f"--{folder} {folder}" for folder in _folders(seen)]
     return " ".join(["nats-transform dry-run --census", _CENSUS, *folders])

@@ -71,12 +71,12 @@ def _review(result: PlanResult, settings: PlanSettings) -> Review:
     return Review("nats-transform plan", lines, findings, ALL, result.not_looked_at)
 
 
-def _reported(one: Blocked, place: Place) -> Reported:
-    about = f"{one.about}: " if one.about else ""
-    message = f"no safe plan: {about}{one.message}"
+def _reported(blocked: Blocked, place: Place) -> Reported:
+    about = f"{blocked.about}: " if blocked.about else ""
+    message = f"no safe plan: {about}{blocked.message}"
     return Reported(
-        Severity.ERROR, one.code, message, one.cure, place.path, place.line, place.column,
-        help=one.help,
+        Severity.ERROR, blocked.code, message, blocked.cure, place.path, place.line, place.column,
+        help=blocked.help,
     )  # fmt: skip
 
 

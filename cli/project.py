@@ -68,8 +68,8 @@ class Project:
         Raises:
             InvalidProject: a key anywhere in the file is unknown, or a value of another kind.
         """
-        known = {command: options_of(one) for command, one in commands.items()}
-        everywhere = {key: option for one in known.values() for key, option in one.items()}
+        known = {key: options_of(command) for key, command in commands.items()}
+        everywhere = {key: option for of in known.values() for key, option in of.items()}
         by_parameter = {}
         for key, value in self.values.items():
             if isinstance(value, dict) and key in known:
@@ -133,8 +133,8 @@ class Project:
 
 def options_of(command: click.Command) -> dict[str, SettingOption]:
     """The options of a command that a file may name, by their long names."""
-    options = [one for one in command.params if isinstance(one, SettingOption)]
-    before = {one.setting.option.was: one for one in options if one.setting.option.was is not None}
+    options = [option for option in command.params if isinstance(option, SettingOption)]
+    before = {o.setting.option.was: o for o in options if o.setting.option.was is not None}
     return before | {option.setting.name: option for option in options}
 
 
