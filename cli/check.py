@@ -191,7 +191,7 @@ class _LookedAt(NamedTuple):
 
 
 def _check(settings: CheckSettings) -> _LookedAt:
-    from nats_transform.config import Located, load_consumers, load_streams, shared_by
+    from nats_transform.config import Located, load_all, load_consumers, load_streams, shared_by
     from nats_transform.lint.check import Origin, check
     from nats_transform.streams.network import Network
 
@@ -201,7 +201,8 @@ def _check(settings: CheckSettings) -> _LookedAt:
     loaded: list[tuple[str, list[Located]]] = []
     for file in settings.files:
         try:
-            loaded.append((file, _load(file, account)))
+            _open(file).close()
+            loaded.append((file, load_all(file, account)))
         except UnknownAccount:
             raise
         except InvalidConfig as error:
@@ -264,19 +265,6 @@ def _overwrite(file: Path, text: str) -> None:
             part.write_bytes(encode(text))
     except OSError as error:
         raise click.ClickException(f"{file}: {error.strerror}; it was not changed") from error
-
-
-def _load(file: str, account: str | None) -> list[Located]:
-    """The configurations in a file.
-
-    Raises:
-        ClickException: the file cannot be read.
-        InvalidConfig: nats-server refuses it; or it has no such account.
-    """
-    from nats_transform.config import load_all
-
-    _open(file).close()
-    return load_all(file, account)
 
 
 def _refused(error: InvalidConfig, file: str) -> Finding:

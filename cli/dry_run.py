@@ -106,10 +106,11 @@ def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator
     place_of = places_about(candidate, account)
     for finding in (*result.dry_run.findings, *result.dry_run.with_room):
         place = place_of(finding.about)
+        assumed = "" if finding.layer == "now" else f"{finding.layer.words}: "
         yield Reported(
             finding.severity,
             finding.code,
-            f"{_assumed(finding)}{_message(finding)}",
+            f"{assumed}{_message(finding)}",
             finding.cure,
             place.path,
             place.line,
@@ -117,10 +118,6 @@ def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator
             tuple(map(_line, finding.examples)),
             finding.help,
         )
-
-
-def _assumed(finding: MigrationFinding) -> str:
-    return "" if finding.layer == "now" else f"{finding.layer.words}: "
 
 
 def _message(finding: MigrationFinding) -> str:

@@ -63,11 +63,8 @@ def _review(result: PlanResult, settings: PlanSettings) -> Review:
 
     place_of = places_about(str(settings.candidate), settings.account)
     findings = [_reported(blocked, place_of(blocked.about)) for blocked in result.blocked]
-    lines = list(_steps(result)) or [
-        plural(len(findings), "finding")
-        + (" stands" if len(findings) == 1 else " stand")
-        + " in the way"
-    ]
+    stand = plural(len(findings), "finding stands", "findings stand")
+    lines = list(_steps(result)) or [f"{stand} in the way"]
     return Review("nats-transform plan", lines, findings, ALL, result.not_looked_at)
 
 
