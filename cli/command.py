@@ -193,10 +193,8 @@ def job_command(
     Args:
         name: of the command; the job has the same, with dashes.
         json: what the JSON document has.
-        exit_codes: what they mean.
         review: what a result says in a review, if it has findings.
         warning: a line for stderr, however the result is printed.
-        attributes: of the command.
     """
     job = JOBS[name.replace(" ", "-")]
     asked_for = output(json=json, job=job, review=review is not None)

@@ -70,8 +70,6 @@ def print_line(*parts: str, err: bool = False, indent: int = 0) -> None:
     """Print one line; a line break or control character within it is shown as an escape.
 
     Args:
-        parts: of the line.
-        err: whether it goes to stderr.
         indent: of the line, and of the lines into which a terminal wraps it between words.
     """
     if not is_terminal(err):
@@ -144,7 +142,6 @@ def print_table(
     """Print rows whose columns are aligned, two blanks before and between them; or nothing.
 
     Args:
-        rows: cells that are all as long as the first.
         head: the names of the columns, if they need some.
         right: the columns, by index, whose cells end below each other.
     """

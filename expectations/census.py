@@ -28,7 +28,6 @@ def census_suite(messages: int, counted: int, payload_bytes: int, digest: Digest
     """The suite of `subject_census`: what a count of messages must have left.
 
     Args:
-        messages: how many messages there are.
         counted, payload_bytes: how many the job counted, and the size of their payloads.
         digest: the digest of the rows that say so.
     """

@@ -119,7 +119,6 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
     """The keys are spread over the partitions as evenly as by chance.
 
     Args:
-        mappings: those that wrote the rows.
         confidence: the probability, 0 to 1, that keys which are spread by chance pass.
     """
 

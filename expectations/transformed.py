@@ -83,11 +83,9 @@ def transformed_messages_suite(
     """The suite of `transformed_messages`: what a transform must have left for any day.
 
     Args:
-        mappings: the mappings that the rows were written with.
         archive: the digest of the messages of these days, as the ingest counted them; None if
             nobody knows.
         messages: about how many there are, if nobody knows the digest.
-        seed: the seed that the rows were written with.
         version: the mapping version they should name.
         before: the digest that an earlier run over the same messages, mappings and seed published.
         tolerance: how many percentage points a share may differ from its weight.

@@ -25,7 +25,6 @@ def weights_hold(
     for the number of comparisons. What too few messages leave undecided does not fail.
 
     Args:
-        mappings: those that wrote the rows.
         tolerance: how many percentage points a share may differ from its weight.
         confidence: the probability, 0 to 1, that all intervals of shares are right together.
     """

@@ -106,7 +106,6 @@ def redacted(census: PortableCensus, positions: tuple[int, ...], key: bytes) -> 
     """The census with hashes in the place of some tokens; equal tokens have equal hashes.
 
     Args:
-        census: the census.
         positions: the positions of the tokens, from 1 on.
         key: a secret key. Without it nobody can guess tokens and compare their hashes.
     """

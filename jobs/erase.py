@@ -119,10 +119,6 @@ class EraseResult(BaseModel):
 def erase(spark: Spark, settings: EraseSettings) -> EraseResult:
     """Erases messages, and finishes erasures of the stream that were stopped.
 
-    Args:
-        spark: a session, or a function that gives one, called only if the work is large.
-        settings: which messages; and whether to erase them or only to say which they are.
-
     Raises:
         ArchiveError: the warehouse has no such stream, or there is nothing to finish.
         ConcurrentWrite: other jobs kept getting in first; run again.
@@ -337,7 +333,6 @@ class _Cleaning:
         Args:
             listed: the paths of all files before the commit.
             before: the state with all snapshots.
-            rewritten: how many files were replaced.
         """
         table, now, replaced = self.table, datetime.now(UTC), set[str]()
         with contextlib.suppress(WarehouseError):  # another job deletes the same files

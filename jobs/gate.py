@@ -145,7 +145,6 @@ def publish(
     deletes them.
 
     Args:
-        spark: a session, or a function that gives one and is called only if the work is large.
         table, staged, stream, days, replace, properties, table_properties: as
             `jobs.warehouse.staging.publish` takes them.
         check: what must hold of the rows; None publishes them unseen, as their properties then say.

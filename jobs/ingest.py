@@ -148,7 +148,6 @@ def ingest(spark: Spark, settings: IngestSettings) -> IngestResult:
 
     Args:
         spark: a session, or a function that gives one, called after a server has been asked.
-        settings: what to ingest, and into which warehouse.
 
     Raises:
         ArchiveError: the source cannot be read, or is not what has been archived so far.

@@ -55,9 +55,7 @@ def measure_lags(
     """The lag of each stream by its name in the table, or why there is none.
 
     Args:
-        nats: the server.
         streams: the name in the table -> the name on the server.
-        warehouse: where the table is.
 
     Raises:
         ArchiveError: the server cannot be reached.
@@ -87,9 +85,7 @@ def first_missing_day(nats: NatsSettings, name: str, lag: Lag, start: date) -> d
     """The day (UTC) of the first message that the archive lacks after its last, or None.
 
     Args:
-        nats: the server.
         name: the name of the stream on the server.
-        lag: what the archive has of the stream.
         start: the first day that counts.
     """
 

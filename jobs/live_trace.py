@@ -161,9 +161,7 @@ def live_trace(
 
     Args:
         subject: a literal subject in UTF-8.
-        settings: how to reach the server, and the user.
         mapping: the mappings that should be in force; without them only the rest is compared.
-        account: the account of the user.
         cluster: predict for this cluster, not for that of the server.
 
     Raises:
@@ -215,9 +213,7 @@ def compare(subject: str, events: Sequence[TraceEvent], prediction: Prediction) 
     """The hops of a traced message, each beside what we predict.
 
     Args:
-        subject: the published subject.
         events: what the servers say; the publisher's server is first.
-        prediction: what we predict from.
     """
     first = events[0]
     mapped = first.mapped

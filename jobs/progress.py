@@ -50,11 +50,7 @@ _WATCH: ContextVar[_Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def step(what: str, total: int | None = None, unit: str = "messages") -> Iterator[None]:
-    """Begins a step, which ends with the context. A step that begins within it is a part of it.
-
-    Args:
-        what, total, unit: the attributes of the `Step`.
-    """
+    """Begins a step, which ends with the context. A step that begins within it is a part of it."""
     watch = _WATCH.get()
     if watch is None:
         with watched(), step(what, total, unit):

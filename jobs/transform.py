@@ -122,8 +122,6 @@ def transform(
     checks refuse are not published; the result says why.
 
     Args:
-        spark: a session, or a function that gives one, called only if the work is large.
-        settings: what to transform.
         mappings: the mappings, if they are known; else they are read from the file.
         also: what must hold of the rows besides.
         sift: finds the rows that go to `quarantined_messages` instead, whose digest adds up with

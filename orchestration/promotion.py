@@ -56,10 +56,8 @@ def changes(
     """What a run changed for consumers, or would if its branch were promoted, and a page of it.
 
     Args:
-        archive, days: what was transformed.
         before: the table that they had before.
         place: where the rows are now.
-        result: of the transform.
     """
     from jobs.compare import compare
     from jobs.pages.compare import write

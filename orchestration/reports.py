@@ -119,7 +119,6 @@ def site(folder: Path, hosts: tuple[str, ...] = ()) -> Starlette:
     """The application.
 
     Args:
-        folder: the folder with the reports.
         hosts: names that browsers may know this machine by, apart from localhost. Others are
             refused: a page of the Internet may have a name that leads to this machine.
     """

@@ -239,7 +239,6 @@ def yaml_of(
     """Settings of a job as a part of the YAML: each with its description, default and bounds.
 
     Args:
-        model: the settings of the job.
         only: the keys of those that the YAML has.
         base: what this part has besides.
         defaults: the defaults that differ from those of the job.

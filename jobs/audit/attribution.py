@@ -138,7 +138,6 @@ def attribute(
 
     Args:
         messages: the messages that were stored after the mapping.
-        periods: the mapping versions in force.
         source: the messages of the same time as they were published.
         captured: filters of the subjects that the archive holds; empty if they are not known.
         publishers: filters of subjects that something else publishes to, too.
@@ -434,8 +433,6 @@ def observed_keys(
     the wildcard of the source as it is.
 
     Args:
-        messages: the messages that were stored after the mappings.
-        periods: the mapping versions in force.
         wildcard: number of the source's wildcard that is the key.
     """
     known = candidates(periods)

@@ -64,7 +64,6 @@ class Measuring:
 
         Args:
             index: the index of the mapping version.
-            clusters: the cluster of each message.
             layers: the patterns that each subject fits.
             hashes: the hash of the key of each message that has one.
             repeats: whether each message was stored before; those do not count.

@@ -143,10 +143,7 @@ def check_times(
     """Refuses times that the archive cannot answer for.
 
     Args:
-        settings: the settings, with the window.
-        periods: the mapping versions in force.
         archive_begins: the first day of the archive; None if it is empty.
-        now: the time.
 
     Raises:
         AuditError: with the cure.

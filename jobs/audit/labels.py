@@ -15,7 +15,6 @@ def cluster_notes(
     """What to say of messages that name no cluster, or one that their mapping does not have.
 
     Args:
-        periods: the mapping versions in force.
         counts: messages of each mapping and cluster.
         instead: what becomes of messages without a cluster name.
 

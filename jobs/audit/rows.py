@@ -177,12 +177,7 @@ class Rows:
         return self.split(periods).only(programs=programs)
 
     def each(self, count: Callable[[Parts], R], columns: Sequence[str]) -> list[R]:
-        """The results of a function for the rows of each task.
-
-        Args:
-            count: the function. It can be pickled.
-            columns: the columns that it needs.
-        """
+        """The results of a function, which can be pickled, for the rows of each task."""
         with step(f"counting {self.reading.stream}", self.count):
             return run(partial(_counted, self.reading, columns, count), self.tasks, self.session)
 

@@ -36,7 +36,6 @@ def partition_balances(rows: Rows, periods: Sequence[Period]) -> Iterator[Partit
 
     Args:
         rows: transformed messages.
-        periods: the mapping versions that made them.
     """
     every = (partitioned_ends(period.mappings, MOST_PARTITIONS) for period in periods)
     ends = [end for of_period in every for end in of_period if end.place > 0 and end.count > 1]
@@ -102,7 +101,6 @@ def expected_keys(rows: Rows, periods: Sequence[Period], wildcard: int) -> Itera
 
     Args:
         rows: transformed messages.
-        periods: the mapping versions that made them.
         wildcard: number of the source's wildcard that is the key.
     """
     places: dict[str, int] = {}
@@ -135,11 +133,8 @@ def sticky(
     """How many keys of each mapping there are, and how many saw more than one end.
 
     Args:
-        rows: the rows to look at.
-        columns: the columns of the rows that `keyed` needs.
         keyed: a function of a mapping version and its rows. It gives the subjects of each end that
             has a key.
-        wildcard: number of the source's wildcard that is the key.
     """
     read = partial(_read_keys, rows.reading, columns, keyed)
     grouping = Grouping(("key", "source"), lows=("first",), highs=("last",))

@@ -69,7 +69,6 @@ def try_messages(
         subjects: literal subjects.
         block: the mappings of the server, from brace to brace.
         streams: its streams, as `subject_path` gives them.
-        cluster: the cluster that the server is in.
         expected: how many messages each stream will hold, from what was delivered; it is waited
             for them, or until nothing more comes.
 
@@ -187,7 +186,6 @@ def subject_path(stream: StreamConfig, names: frozenset[str]) -> StreamConfig | 
     None if it needs streams elsewhere, or if chance decides its subjects.
 
     Args:
-        stream: the stream.
         names: the names of the streams that the private server will have.
     """
     upstreams = stream.upstreams

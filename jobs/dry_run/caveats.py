@@ -53,7 +53,6 @@ class Caveats:
         """Note the streams that get messages which act in them, such as roll-ups.
 
         Args:
-            headers: the headers of messages.
             stream, message: the streams that messages come to, and which messages these are.
         """
         pairs = headers.flatten()

@@ -213,7 +213,6 @@ def offered(
     """What limits look at in each of some messages.
 
     Args:
-        given: the columns of the messages.
         with_sizes: whether some limit looks at sizes; `data` is needed for that alone.
         always: whether some limit looks at all messages; else None if none of them has an id.
     """

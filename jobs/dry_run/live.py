@@ -26,14 +26,9 @@ _MOST = 20_000_000  # subjects in memory
 
 
 def live_census(nats: NatsSettings, stream: str, streams: Sequence[StreamConfig]) -> PortableCensus:
-    """The subjects of a stream, or of all streams of the account.
+    """The subjects of a stream, or, if it is "", of all streams of the account.
 
     The server has no bytes by subject: a message counts with the mean size of its stream.
-
-    Args:
-        nats: the server.
-        stream: the stream; "" for all streams of the account.
-        streams: the streams of the account.
 
     Raises:
         ArchiveError: there is no such stream; or there are no messages, or too many subjects.

@@ -151,7 +151,6 @@ def write_census(census: PortableCensus, path: Path, readable: Callable[[bytes],
     """Writes a file, all of it or nothing.
 
     Args:
-        census: what to write.
         path: the file; one that is there is replaced.
         readable: the text that stands for some bytes.
 
@@ -183,7 +182,6 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
     """The census in a file.
 
     Args:
-        path: a file that `write_census` wrote.
         stream: the stream that the census must be of; "" allows any.
 
     Raises:

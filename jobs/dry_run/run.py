@@ -32,7 +32,6 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
     Args:
         spark: a session, or what gives one; it is asked only where Spark has work to do, and after
             all files were read.
-        settings: what to try on which subjects.
 
     Raises:
         InvalidConfig: a file that cannot be read or is refused, with its line and column.

@@ -80,9 +80,7 @@ def scattered(
     """Files, each with the rows of some values of a text column in their order.
 
     Args:
-        batches: the rows.
         column: the column whose hashes decide the part of a row.
-        count: the number of parts.
         folder: an empty folder for the files, which are streams of Arrow.
     """
     paths = [folder / str(number) for number in range(count)]

@@ -169,14 +169,7 @@ def streams_from(settings: DryRunSettings) -> str | None:
 def not_looked_at(
     settings: DryRunSettings, question: Question, clusters: Sequence[str], *, knows_headers: bool
 ) -> tuple[Unseen, ...]:
-    """What a result of these settings says nothing about.
-
-    Args:
-        settings: the settings.
-        question: what was asked.
-        clusters: the clusters of the archive.
-        knows_headers: whether the census looked at headers.
-    """
+    """What a result of these settings says nothing about."""
     is_shown = settings.nats is not None
     return tuple(
         unseen_of_archive(

@@ -130,14 +130,8 @@ def simulate(
     """Simulate the streams; return the counts of each and the snapshot with their messages.
 
     Args:
-        warehouse: the warehouse with the table.
         archive: the stream of the messages.
-        messages: the table of the archive.
-        days: the days of the messages.
-        mappings: the mappings of the account.
-        streams: the streams of the account.
         seed: decides every draw, as in `transform`.
-        properties: the properties of the snapshot.
 
     Raises:
         SimulationError: streams that refuse messages and feed each other, or mirror.
@@ -408,9 +402,7 @@ class Simulation:
         """What becomes of each step: its stream takes it or not, or it never came there.
 
         Args:
-            steps: the steps.
             origins: for each step the row of the one that it comes from, or -1.
-            given: the messages.
             message: the message of each step.
         """
         self._now = int(times(given["ts"]).max(initial=self._now))

@@ -40,9 +40,7 @@ class SimulatedMessages:
         """Reads the short columns.
 
         Args:
-            warehouse: the warehouse that has the simulation.
             archive: the stream whose messages were published again.
-            stream: the simulated stream.
             columns: the columns of the archive that `in_order` gives, with the simulated `seq` and
                 `subject`.
 

@@ -156,9 +156,7 @@ def parts_of(rows: Iterable[pa.RecordBatch], most: int, folder: Path) -> Iterabl
     """The rows of a census in parts, each with all rows of its subjects, added up.
 
     Args:
-        rows: the rows, in any order.
         most: the highest number of rows, which decides the number of parts.
-        folder: an empty folder for files.
     """
     count = parts_for(most)
     if count == 1:

@@ -20,8 +20,6 @@ def tried(parts: Iterable[Part], question: Question, out: Path | None) -> DryRun
     """What a candidate would do to the subjects of a census.
 
     Args:
-        parts: the census.
-        question: the mappings to compare, and what depends on them.
         out: a folder for the tables; None if nobody wants them.
 
     Raises:

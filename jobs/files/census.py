@@ -47,10 +47,6 @@ class Counted:
 def read_counts(reader: Reader, task: Task) -> Iterator[pa.RecordBatch]:
     """The messages of a task as rows to add up, with the columns of `GROUPING`.
 
-    Args:
-        reader: reads `COLUMNS`.
-        task: the task.
-
     Raises:
         WarehouseError: a file cannot be read.
     """
@@ -78,14 +74,6 @@ def write_counts(
     groups: pa.RecordBatch,
 ) -> Counted:
     """Writes the counts of a day, or of some of its subjects, as rows of the census.
-
-    Args:
-        storage: the file systems of the table.
-        folder: the folder for the file.
-        schema: the columns of the census, with their Iceberg numbers.
-        stream: the stream whose messages were counted.
-        day: the day.
-        groups: the counts.
 
     Raises:
         WarehouseError: the file cannot be written.

@@ -61,7 +61,6 @@ def arrow_schema(schema: Schema, words: frozenset[str] = frozenset()) -> pa.Sche
     """The columns of a table for Arrow, with their Iceberg numbers.
 
     Args:
-        schema: the schema of the table.
         words: text columns with few different values, which are held as dictionaries.
     """
     fields = []

@@ -30,7 +30,6 @@ def plan(table: Table, files: Iterable[DataFile], goal: int = GOAL) -> list[Task
     """The tasks that read these files of a table that is partitioned by day.
 
     Args:
-        table: the table that has the files.
         files: files of one stream.
         goal: the size of a task, in bytes.
     """

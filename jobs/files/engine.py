@@ -49,7 +49,6 @@ def session_for(spark: Spark, size: int, most: int = PROCESS_BYTES) -> SparkSess
     A session that already exists is used for any size, and so is one that the user asked for.
 
     Args:
-        spark: a session, or a function that gives one.
         size: how many bytes the work reads.
         most: this process does work of up to this many bytes.
     """
@@ -67,7 +66,6 @@ def run(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession | None) 
 
     Args:
         work: the function, with everything that a task needs. It can be pickled.
-        tasks: the tasks. They can be pickled.
         spark: the session that runs the tasks; None is this process, with a thread for each core.
 
     Raises:

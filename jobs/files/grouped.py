@@ -182,14 +182,10 @@ def grouped(
     """Adds up the rows of all tasks and gives the groups to a function.
 
     Args:
-        tasks: what to read.
         read: a function that gives the rows of a task. It can be pickled.
-        grouping: how the rows are added up.
         finish: a function that takes the result of `apart` and groups that are complete. It may be
             called more than once, each time with other groups. It can be pickled.
-        storage: the file systems for the folder.
         folder: a folder for files that are needed until this returns; it is then deleted.
-        spark: the session that runs the tasks; None is this process.
         apart: a function of a task. Tasks with different results have no group in common.
 
     Returns:

@@ -14,10 +14,6 @@ from jobs.errors import JobError
 def refuse_unwritable(what: str, path: Path) -> None:
     """Refuses a file that could not be written once the work is done.
 
-    Args:
-        what: what the file will hold, for the error.
-        path: the file; it may be there already.
-
     Raises:
         JobError: it is a folder, its folder is not there, or this user may not write it.
     """

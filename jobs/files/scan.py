@@ -57,8 +57,6 @@ class Scan:
 
         Args:
             table: the table that has the files, or will have them.
-            spec: the definition of the table.
-            files: the files.
             columns: the columns of the rows; None is all.
             words: text columns with few values, which are read as dictionaries.
         """
@@ -81,7 +79,6 @@ class Scan:
         """What a function returns for the rows of each task.
 
         Args:
-            session: the session that runs the tasks; None is this process.
             work: the function. It can be pickled.
             what: what is done, for people who wait.
 

@@ -45,7 +45,6 @@ class Selection:
             stream, days: the stream and the days of the messages; None is every day.
             fates: the chosen fates; None is all messages, also of a table without fates.
             columns: the columns that `rows` and `in_order` give.
-            spec: the definition of the table.
 
         Raises:
             WarehouseError: a file cannot be read, or was changed after being published.

@@ -111,7 +111,6 @@ def find_repeated(
     Args:
         read: a function that gives the rows of a task again. It can be pickled.
         tasks: the tasks, each with the runs and the number of its messages.
-        spark: the session that runs the searches; None is this process.
     """
     overlapping = _overlapping(
         [(run, number) for number, (_, runs, _) in enumerate(tasks) for run in runs]

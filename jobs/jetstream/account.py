@@ -41,7 +41,6 @@ def account_files(settings: NatsSettings, account: str) -> Iterator[tuple[Path, 
     The files have only what somebody configured, so the same account gives the same bytes.
 
     Args:
-        settings: how to reach the server.
         account: the account that it should be.
 
     Raises:

@@ -374,13 +374,7 @@ class ApiError(ArchiveError):
 
 
 def parse_answer(model: type[_A], where: str, what: str, text: bytes) -> _A:
-    """The answer in a text.
-
-    Args:
-        model: the kind of answer.
-        where: the server, for errors.
-        what: what was asked, for errors.
-        text: what came.
+    """The answer in a text; errors say what was asked where.
 
     Raises:
         ApiError: it is an error, or no such answer.

@@ -89,7 +89,6 @@ class Rewriting:
             batches: all messages of a stream, in any order, with the `COLUMNS`: whether a schedule
                 fired may stand in a message that is not chosen.
             chosen: the sequences of the chosen ones; None chooses all.
-            mappings: what moves the messages.
             fault: why the stream that gets the schedules does not store a subject.
         """
         rewriting = cls()
@@ -189,8 +188,6 @@ def new_name(
     """The one subject that messages under a subject get, and what is wrong with it; "" if nothing.
 
     Args:
-        mappings: the mappings.
-        old: the subject.
         fault: why the new subject cannot be stored.
     """
     if not wire.is_literal(old):

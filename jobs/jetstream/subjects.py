@@ -46,11 +46,6 @@ async def pages_of_subjects(
 
     Bytes that are no UTF-8 stand as U+FFFD. Subjects that come while we count may be missing.
 
-    Args:
-        client: a connection.
-        nats: its settings.
-        info: the stream.
-
     Raises:
         ApiError: there is no such stream, or nobody answers.
         ArchiveError: counting would keep the server busy for minutes; or the stream removes

@@ -46,7 +46,6 @@ async def traced(client: RawClient, settings: NatsSettings, subject: str) -> Seq
 
     Args:
         client: a connection; it does not connect again after this.
-        settings: its settings.
         subject: a literal subject.
 
     Raises:
@@ -95,7 +94,6 @@ async def mapped_subjects(
 
     Args:
         client: a connection to a server that `can_trace`.
-        settings: its settings.
         subject: a literal subject that does not belong to the server.
         messages: how many messages are published.
 

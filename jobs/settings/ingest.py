@@ -61,7 +61,6 @@ class DumpColumns(Settings):
         """The dump's column for each of subject, seq, ts, ts_ns, cluster, headers and data.
 
         Args:
-            have: the columns that there are.
             lacks: declared columns that may be missing.
 
         Raises:

@@ -19,7 +19,6 @@ def output_settings(*, has_page: bool, levels: tuple[str, ...], **more: Any) -> 
     Args:
         has_page: whether the result can be written as a page.
         levels: what can make the exit code 1, the default first.
-        more: further fields.
     """
     fields: dict[str, Any] = {}
     if has_page:

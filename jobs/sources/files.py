@@ -75,10 +75,6 @@ def find_files(storage: Storage, path: str) -> DumpFiles:
     A path that exists is meant literally; else `*`, `?`, `[a-c]` and `{a,b}` make it a pattern.
     This is a task, because only what reads the files may be able to see them.
 
-    Args:
-        storage: the file systems of the dump.
-        path: the path.
-
     Raises:
         ArchiveError: there is no such file, or one of which nobody can say what it is.
     """

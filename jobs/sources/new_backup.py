@@ -77,11 +77,7 @@ class NewBackup:
         return work
 
     def publish(self, described: Mapping[str, Any]) -> None:
-        """Puts the backup in its place.
-
-        Args:
-            described: what `backup.json` says.
-        """
+        """Puts the backup in its place, with what `backup.json` says of it."""
         try:
             self.size = self.content.stat().st_size
             (self._work / INFO).write_text(json.dumps(described, indent=2) + "\n")

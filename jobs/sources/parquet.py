@@ -75,8 +75,6 @@ def _opened(
     """A file, whose errors name it and say what to do.
 
     Args:
-        storage: the file systems of the dump.
-        file: the file.
         dictionaries: the paths of columns that are read as dictionaries.
     """
     try:
@@ -100,12 +98,6 @@ def open_parquet(
     storage: Storage, files: DumpFiles, settings: IngestSettings, spark: SparkSession | None
 ) -> tuple[Parquet, list[Block]]:
     """What reads a dump in Parquet, and its blocks: row groups, gathered.
-
-    Args:
-        storage: the file systems of the dump.
-        files: the files of the dump.
-        settings: the names of the columns, and which messages are wanted.
-        spark: the session that opens the files; None is this process.
 
     Raises:
         ArchiveError: a file is no Parquet, or a column is missing.
@@ -183,10 +175,7 @@ class Parquet:
         """How many rows of a row group make a batch, however often their values repeat.
 
         Args:
-            path: the path of the file, for errors.
             encoded: the file, with its texts as dictionaries.
-            group: the number of the row group.
-            wanted: the names of the columns.
 
         Raises:
             ArchiveError: a row is larger than any message, or there are too many values.

@@ -42,7 +42,6 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
     Args:
         settings: one server, and a user who may publish the subject, and publish and subscribe
             inboxes; of a server before 2.11, subscribe to what the subject is mapped to.
-        plan: the plan.
         step: the step that should be in force.
         subject: a literal subject under a source that the plan changes.
 

@@ -27,7 +27,6 @@ def replace_everywhere(
     of the new snapshots do not mention the files that left, not even as deleted.
 
     Args:
-        table: the table as it was loaded.
         files: by branch or tag, of which some are replaced.
         new: what takes the place of a file, by its path; None if nothing does.
         properties: the properties of the snapshots, without the prefix.

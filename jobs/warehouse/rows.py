@@ -39,7 +39,6 @@ def rows_of(
     """The rows of messages; what the other columns say follows from these.
 
     Args:
-        stream: the stream of all of them.
         seq, ts_ns: whole numbers; where the time is null, so are `ts` and `day`.
         subject: text of any bytes.
         cluster: text, plain or as a dictionary.

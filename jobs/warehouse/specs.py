@@ -101,11 +101,8 @@ def table_spec(
     """The spec of a table for rows with these columns; all of them may be null.
 
     Args:
-        name: the name of the table.
-        fields: the columns of its rows.
         raw: those of text that may hold any bytes.
         about: what columns mean that mean something else, or are not there, in other tables.
-        has_branches: as of `TableSpec`.
     """
     ids = iter(range(1, 10_000))
     rows = pa.schema(fields)

@@ -92,7 +92,6 @@ def publish(
     Args:
         table: the table, or its branch, in the state that the job has read.
         staged: the new files; they are deleted if they cannot be published.
-        stream: the stream of the rows.
         days: the days of the rows; None for the whole stream.
         replace: whether they take the place of the files of these days, or join them.
         properties: the properties of the snapshot, without the prefix.

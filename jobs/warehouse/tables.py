@@ -137,7 +137,6 @@ def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
     """The catalog of a warehouse.
 
     Args:
-        warehouse: the warehouse.
         create: make the folder and its catalog if they are not there; else that is an error.
 
     Raises:
@@ -173,7 +172,6 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
 
     Args:
         warehouse: the warehouse, and the branch if it names one and the table has branches.
-        spec: which table.
         create: make it if it is not there, and add the columns that one of an older release lacks;
             for jobs that write. Else a table that is not there is an error.
 

@@ -23,7 +23,6 @@ def unused(
     """Those files in the folders of a table that are not needed.
 
     Args:
-        table: the table.
         entries: its files, listed before what is needed was read: so one that was published in
             between is known.
         needed: their paths.
@@ -40,7 +39,6 @@ def needed(table: Table, metadata: TableMetadata | None = None) -> set[str]:
     """The path, as the file system names it, of every file that some snapshot needs.
 
     Args:
-        table: the table.
         metadata: another state of it.
 
     Raises:

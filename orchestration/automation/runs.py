@@ -32,10 +32,8 @@ def run_requests(
     """The runs that cover some days as the archive's backfills do: in ranges, or day by day.
 
     Args:
-        archive: the archive.
         days: ascending.
         one_run: ranges, whatever the archive says.
-        assets: what to make.
         key: what the run keys start with; the archive and the days of the run follow.
     """
     selection = [archive.key(asset) for asset in assets]

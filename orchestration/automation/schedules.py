@@ -23,10 +23,6 @@ def schedule_of(
 
     Args:
         archives: the archives, which start on the same day.
-        name: the name of the schedule.
-        schedule: when, and how many days.
-        job: what to run.
-        assets: what it makes of an archive.
         one_run: one run for all days, whatever the archives say of backfills.
     """
 

@@ -118,11 +118,8 @@ def write_mapped(
     each the time that it stands for. What became of it is the work of the servers alone.
 
     Args:
-        path: the Parquet file.
         day: the day that the messages stand for.
         traffic: the messages, in order; a header names the cluster where each is published.
-        count: the number of messages.
-        subjects: the subjects that the stream captures.
         mappings: the mappings of all servers, as lines of a server configuration.
         changes: the servers that get other mappings, and when.
 

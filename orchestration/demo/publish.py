@@ -21,11 +21,6 @@ _IN_FLIGHT = 4_000  # publishes without an acknowledgement yet; more than this g
 def make_stream(server: str, stream: str, first_seq: int) -> None:
     """Make the demo's stream.
 
-    Args:
-        server: URL of the server.
-        stream: name of the stream.
-        first_seq: sequence of its first message.
-
     Raises:
         ArchiveError: the server cannot be reached or refuses.
     """
@@ -53,12 +48,7 @@ def remove_stream(server: str, stream: str) -> None:
 
 
 def publish(server: str, stream: str, messages: Iterable[Message]) -> None:
-    """Publish messages, and wait until the stream has acknowledged each of them.
-
-    Args:
-        server: URL of the server.
-        stream: name of the stream, empty so far.
-        messages: what to publish, in order.
+    """Publish messages into an empty stream, and wait until it has acknowledged each of them.
 
     Raises:
         ArchiveError: the server cannot be reached, or did not store them all.

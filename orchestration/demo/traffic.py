@@ -121,7 +121,6 @@ def dump_rows(seq: int, times: Sequence[datetime], batch: Sequence[Message]) -> 
     Args:
         seq: the sequence of the first; the others follow it.
         times: when they were stored.
-        batch: the messages.
     """
     headers = [header for message in batch for header in message.headers]
     pairs = pa.StructArray.from_arrays(

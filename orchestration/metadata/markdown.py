@@ -32,8 +32,6 @@ def table(
     """A Markdown table; what a subject holds cannot end a cell or become markup.
 
     Args:
-        columns: the names in the first row.
-        rows: the cells of each further row.
         empty: what to say if there are no rows; by default a table without rows is shown.
     """
     if empty and not rows:
