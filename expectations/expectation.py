@@ -154,7 +154,6 @@ class Report:
     """The result of a suite.
 
     Attributes:
-        suite: the suite.
         measures: what it was judged on.
         results: one for each expectation, in the order of the suite.
         files: the manifest: `file_path`, `record_count`, `stream` and `day` of the data files.

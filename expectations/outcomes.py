@@ -19,11 +19,7 @@ OUTCOME = ("mapped_subject", "fate", "mapping_source", "mapping_destination", "d
 
 
 class Outcomes:
-    """The outcomes that mappings make; it can be sent to a task.
-
-    Attributes:
-        proof: the mappings.
-    """
+    """The outcomes that mappings make; it can be sent to a task."""
 
     def __init__(self, mappings: AccountMappings, seed: int) -> None:
         self.proof = Proof(mappings, seed)

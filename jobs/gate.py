@@ -35,8 +35,6 @@ class Check:
     """What must hold of the rows of a table.
 
     Attributes:
-        spec: the definition of the table.
-        suite: the expectations, and what measures rows for them.
         also: gives results of expectations that users add; None if they add none.
     """
 

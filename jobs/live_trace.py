@@ -99,7 +99,6 @@ class Prediction:
         mappings: the mappings of the account; None if they are not known.
         account: one of its names.
         accounts: every account of the configuration, with its exports and imports.
-        streams: the streams of the account.
         cluster: the cluster of the publisher's server, if it is in one.
     """
 

@@ -40,11 +40,7 @@ A server that was started again does not know the session any more, so more pati
 
 @dataclass(frozen=True)
 class SessionOnDemand:
-    """A function that gives a session, and that knows which engine the user wants.
-
-    Attributes:
-        settings: the settings of the session.
-    """
+    """A function that gives a session, and that knows which engine the user wants."""
 
     settings: SparkSettings
 

@@ -40,9 +40,6 @@ class Candidate:
 
     Attributes:
         period: the index of the mapping version.
-        mapping: the mapping.
-        end: the end of the mapping.
-        shape: the shape of the subjects that the end makes.
     """
 
     period: int

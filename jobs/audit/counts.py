@@ -56,8 +56,6 @@ class Counted:
     Attributes:
         rows: the transformed messages.
         basis: the table whose messages were counted.
-        snapshot: the snapshot of the table that was read.
-        counts: the counts of its messages.
     """
 
     rows: Rows

@@ -41,12 +41,7 @@ class Measure:
 
 @dataclass
 class Measuring:
-    """The draws of the messages of a task, batch by batch.
-
-    Attributes:
-        measure: what is measured.
-        draws: the draws so far.
-    """
+    """The draws of the messages of a task, batch by batch."""
 
     measure: Measure
     draws: dict[Scope, Draws] = field(default_factory=dict)

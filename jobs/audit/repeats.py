@@ -31,7 +31,6 @@ class Repeats:
     """The ids that more than one message has. They can be sent to a task.
 
     Attributes:
-        ids: the ids.
         firsts: the lowest sequence of each.
         are_names: whether ids name messages: no more of them are used again than not.
     """

@@ -58,7 +58,6 @@ class Reading:
 
     Attributes:
         reader: reads rows with all columns.
-        stream: the stream of the messages.
         since, until: only messages of this time count; None is no limit.
         cluster: only messages of this cluster count.
         fills: whether messages that name no cluster count for that cluster too.
@@ -137,9 +136,6 @@ class Rows:
     """Rows to count.
 
     Attributes:
-        reading: the choice of the rows.
-        tasks: the tasks that read the files.
-        count: how many rows the files have.
         folder: a folder for temporary files of counts; see `jobs.files.grouped`.
         session: the session that runs the tasks; None is this process.
         not_looked_at: files of which nobody can say whether they changed.

@@ -35,13 +35,7 @@ _ERROR = 1e-6
 
 @dataclass
 class Messages:
-    """Messages of one cluster, in the order of the archive.
-
-    Attributes:
-        stream: the stream of the archive.
-        cluster: the cluster, or None.
-        seqs, subjects: their sequences and subjects.
-    """
+    """Messages of one cluster, in the order of the archive."""
 
     stream: str
     cluster: str | None
@@ -257,9 +251,7 @@ class Evidence:
     """What the comparison of all clusters found.
 
     Attributes:
-        drawn: the draws.
         streams: for each stream how many messages it should hold and does.
-        users: what users may do.
     """
 
     drawn: list[Drawn] = field(default_factory=list)

@@ -74,7 +74,6 @@ class Live:
     """What a server counted.
 
     Attributes:
-        server: the server.
         counted: the streams whose messages it counted.
         whole: those of them of which every subject was counted.
     """
@@ -89,7 +88,6 @@ class PortableCensus:
     """A census in memory.
 
     Attributes:
-        about: the description of the census.
         rows: a row for each `subject`, `cluster` and `carries` (bytes), with `messages` and
             `bytes`, in order.
         live: the streams that a server counted; None if an archive was counted.

@@ -27,12 +27,7 @@ from nats_transform.kernel.covering import Covering
 
 @dataclass(frozen=True)
 class Matches:
-    """Messages that an erasure names.
-
-    Attributes:
-        sequences: their sequences.
-        days: how many there are on each day.
-    """
+    """Messages that an erasure names."""
 
     sequences: Coverage = NONE
     days: Counter[date] = field(default_factory=Counter)
@@ -112,8 +107,6 @@ class Rewrite:
     """The function of a task, with all that the task needs.
 
     Attributes:
-        storage: the file systems of the table.
-        folder: the folder for the new files.
         stored: the columns of the table, with their Iceberg numbers. None is a dictionary, because
             Parquet would keep the words of rows that left.
         erased: the sequences whose rows leave.

@@ -75,7 +75,6 @@ class Kept:
 
     Attributes:
         path: the path of the file, which is in Arrow's own format.
-        rows: the number of groups.
         is_cut: whether the file has a batch for each bucket, and not one batch for all.
     """
 

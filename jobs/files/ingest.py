@@ -30,8 +30,6 @@ class Part:
     """Messages of one day in one file.
 
     Attributes:
-        day: the day of all of them.
-        written: the file.
         total: the sums over the messages, which were counted before they were written.
     """
 
@@ -45,8 +43,6 @@ class IngestTask:
     """The function of a task, with all that the task needs.
 
     Attributes:
-        storage: the file systems of the table.
-        folder: the folder for the new files.
         stored: the columns to write, with their Iceberg numbers.
         read: a function that gives the messages of a task, in the form of `jobs.warehouse.rows`.
     """

@@ -29,7 +29,6 @@ class Ordered:
     """Rows that are read in this process, task by task or in the order of their sequences.
 
     Attributes:
-        scan: the rows.
         runs: the ascending runs of each task, once `look` has read it.
     """
 

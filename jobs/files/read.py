@@ -131,7 +131,6 @@ class Reader:
     """Reads rows of a table as jobs use them. It can be sent to a task.
 
     Attributes:
-        storage: the file systems of the table.
         schema: the columns to read, as the table stores them.
         columns: the columns of the rows; `jobs.warehouse.raw` explains the difference.
         filled, most: as of `batches`.

@@ -31,13 +31,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Scan:
-    """Rows of files of a stream, by day and sequence.
-
-    Attributes:
-        reader: reads the rows of a task.
-        tasks: the tasks.
-        count: how many rows there are.
-    """
+    """Rows of files of a stream, by day and sequence."""
 
     reader: Reader
     tasks: tuple[Task, ...]

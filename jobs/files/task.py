@@ -33,7 +33,6 @@ class Task:
 
     Attributes:
         number: the number of the task, from 0 on, in the order of days.
-        day: the day of the rows.
         pieces: the pieces to read, in this order.
         size: the size of the Parquet data, in bytes.
     """

@@ -33,8 +33,6 @@ class Done:
     """The result of a task.
 
     Attributes:
-        written: the file.
-        fates: the number of messages of each fate.
         digest: the digest of the rows; empty if it is not computed.
         archive: the same of the columns of messages.
         sequences: the ascending runs of the sequences.
@@ -68,7 +66,6 @@ class Quarantine:
 
     Attributes:
         sift: finds them. It can be pickled.
-        folder: the folder for files with them.
         stored: the columns to write, with their Iceberg numbers.
     """
 
@@ -82,11 +79,8 @@ class TransformTask:
     """The function of a task, with all that the task needs.
 
     Attributes:
-        storage: the file systems of the table.
-        folder: the folder for the new files.
         reader: reads messages, all columns of them or those that a narrow file has.
         stored: the columns to write, with their Iceberg numbers.
-        program: the compiled mappings.
         version: the version of the mappings and the seed.
         is_digested: whether nobody else computes the digests.
         is_narrow: whether nobody knows the digest of the columns of messages that are read.

@@ -38,7 +38,6 @@ class Written:
     Attributes:
         path: the path of the file, as a table takes it.
         size: the size of the file, in bytes.
-        rows: the number of rows.
         footer: the metadata of the file, from which a commit takes the statistics.
         digest: the hash of all bytes of the file, see `jobs.files.intact`.
     """

@@ -52,9 +52,7 @@ class Outgoing(NamedTuple):
 
     Attributes:
         seq: its sequence in the archive.
-        subject: its subject.
         head: its header block without the empty line that ends it.
-        data: its payload.
     """
 
     seq: int

@@ -35,9 +35,7 @@ class NatsServer:
     """A running nats-server.
 
     Attributes:
-        url: the URL for clients.
         password: the password of `USER`, if the server asks for one.
-        store: the folder with its streams.
         process: the process, for tests that kill it.
     """
 

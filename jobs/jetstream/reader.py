@@ -41,7 +41,6 @@ class RangeReader:
     """Reads ranges of a stream, in tasks. It has everything that a task needs.
 
     Attributes:
-        nats: how to reach the server.
         settings: what to read; its range and times are ignored.
         state: the state of the stream when the ranges were planned.
         look: a function that is called while nothing comes; what it raises ends the read.

@@ -46,7 +46,6 @@ class _Schedule:
     """A schedule that waits.
 
     Attributes:
-        seq: the sequence of its message.
         stored: the subject that its message gets.
         named: the first value of each header that names a subject.
     """

@@ -75,7 +75,6 @@ class StreamState:
         messages, bytes, first, last: the numbers and the first and last sequence of what it holds
             now; `last` is below `first` if it is empty.
         cluster: the cluster that it lives in, or None.
-        config: the configuration.
     """
 
     created: str

@@ -130,7 +130,6 @@ class Setting:
 
     Attributes:
         path: the names of the fields that lead to it, from the outermost model on.
-        field: the field.
         option: what its type does not say.
         kind: the type of its value; of one of its values, if it has several.
         is_several: whether it may have several values.

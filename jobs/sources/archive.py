@@ -67,7 +67,6 @@ class ArchiveReader:
     """Reads parts of an archive, in tasks. It has everything that a task needs.
 
     Attributes:
-        path: the path of the file.
         settings: what to read; its range and times are ignored.
     """
 

@@ -133,12 +133,8 @@ class DumpSource:
     """Files with messages.
 
     Attributes:
-        read: the function that reads their blocks.
-        blocks: all blocks of the files.
-        files: the files.
         stream: the name of the stream in the table.
         kind: `parquet` or `jsonl`.
-        session: the session that does the work; None is this process.
     """
 
     read: ReadBlock

@@ -46,7 +46,6 @@ class Footer:
     """What a file says of itself.
 
     Attributes:
-        columns: the names of the columns.
         groups: the rows and the bytes of each row group.
     """
 
@@ -122,7 +121,6 @@ class Parquet:
     """Reads blocks of such a dump, in tasks.
 
     Attributes:
-        storage: the file systems of the dump.
         settings: the encoding of payloads that are text, and which messages are wanted.
         columns: the columns of the dump that stand for ours.
     """

@@ -39,7 +39,6 @@ class Staged:
     """Files beside a table that are not part of it yet.
 
     Attributes:
-        folder: the folder of the files.
         data_files: the files, as the table will list them.
         digests: the hash of the bytes of each file, by its name in the folder.
     """

@@ -85,9 +85,6 @@ class Branch(Table):
     """A table as one of its branches has it: empty, unless the table has this branch.
 
     Whatever reads it reads the branch, and `jobs.warehouse.staging` publishes in the branch.
-
-    Attributes:
-        branch: the name of the branch.
     """
 
     branch: str
