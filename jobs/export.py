@@ -36,6 +36,7 @@ from jobs.sources.backup import open_backup
 from jobs.sources.new_backup import NewBackup
 from jobs.warehouse import versions
 from jobs.warehouse.accounting import Archived
+from jobs.warehouse.rows import new_subjects
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.tables import open_table
 from nats_transform import AccountMappings
@@ -345,10 +346,10 @@ class _Export:
         faults: list[str] = []
         is_literal = lru_cache(100_000)(wire.is_literal)
         for rows in self.rows.rows([name for name in _SHORT if name in self.columns]):
-            old, new = rows.column("subject").view(pa.binary()), _subjects(rows)
+            old, new = rows.column("subject").view(pa.binary()), new_subjects(rows)
             for subject in new.unique().to_pylist():
-                if len(faults) < _EXAMPLES and not is_literal(subject or b""):
-                    faults.append(wire.fault(subject or b""))
+                if len(faults) < _EXAMPLES and not is_literal(subject):
+                    faults.append(wire.fault(subject))
             if has_subjects:
                 uncaptured += int(np.count_nonzero(~captured(new)))
             for consumer in consumers.values():
@@ -414,7 +415,7 @@ class _Export:
                     following += len(rows)
                 self.schedules += schedules.schedules_in(rows.column("headers"))
                 blocks = self.rewriting.blocks(rows.column("seq"), _blocks(rows))
-                columns = [sequences, rows.column("ts_ns"), _subjects(rows), blocks]
+                columns = [sequences, rows.column("ts_ns"), new_subjects(rows), blocks]
                 data = pc.fill_null(rows.column("data"), b"")
                 yield pa.RecordBatch.from_arrays([*columns, data], names=_NAMES)
 
@@ -449,14 +450,6 @@ def _config(path: Path) -> dict[str, Any]:
         why = f"{text_of(error)}; give what `nats stream info NAME --json` prints"
         raise JobError(f"{path} is not a stream configuration: {why}") from error
     return config
-
-
-def _subjects(rows: pa.RecordBatch) -> pa.Array:
-    """The new subjects; a message without one keeps its own."""
-    subjects = rows.column("subject").view(pa.binary())
-    if "mapped_subject" not in rows.schema.names:
-        return subjects
-    return pc.coalesce(rows.column("mapped_subject").view(pa.binary()), subjects)
 
 
 def _blocks(rows: pa.RecordBatch) -> pa.Array:

@@ -168,7 +168,13 @@ def publish(
     is_done = not changes and not (replace and data_files(table, stream, days))
 
     def is_outdated() -> bool:
-        return source is not None and not _are_there(*source, stream, days)
+        """Whether files that the rows were made of are no longer those of their table."""
+        if source is None:
+            return False
+        origin, files = source
+        with warehouse_errors(origin.location()):
+            now = data_files(origin.catalog.load_table(origin.name()), stream, days)
+        return not {file.file_path for file in files} <= {file.file_path for file in now}
 
     if not is_done and source is not None and is_outdated():
         staging.drop(staged, table)
@@ -199,12 +205,3 @@ def publish(
             take_back()
         raise
     return Passage(report, snapshot_id, None)
-
-
-def _are_there(
-    table: Table, files: Sequence[DataFile], stream: str, days: Sequence[date] | None
-) -> bool:
-    """Whether files are part of their table still."""
-    with warehouse_errors(table.location()):
-        now = data_files(table.catalog.load_table(table.name()), stream, days)
-    return {file.file_path for file in files} <= {file.file_path for file in now}

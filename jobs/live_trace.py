@@ -110,17 +110,17 @@ class Prediction:
     names: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.accounts = [one for one in self.accounts if one.accounts]
+        self.accounts = [located for located in self.accounts if located.accounts]
         self.names = self.names_of(self.account)
 
     def names_of(self, account: str) -> frozenset[str]:
         """All names of an account: a JWT has a name and a key."""
-        found = (one.accounts for one in self.accounts if account in one.accounts)
-        return frozenset(next(found, (account,)))
+        names = (a.accounts for a in self.accounts if account in a.accounts)
+        return frozenset(next(names, (account,)))
 
     def results(self, subject: str, account: str) -> list[str]:
         """The subjects that the mappings of an account can give to a subject."""
-        known = (one.config for one in self.accounts if account in one.accounts)
+        known = (a.config for a in self.accounts if account in a.accounts)
         mappings = self.mappings if account in self.names else next(known, None)
         if not isinstance(mappings, AccountMappings):
             return [subject]
@@ -130,9 +130,9 @@ class Prediction:
     def exported(self, subject: str) -> list[tuple[str, str]]:
         """The accounts that import a stream with the subject, and how the subject arrives."""
         return [
-            (one.accounts[0], to)
-            for one in self.accounts
-            for entry in one.shares.imports
+            (importer.accounts[0], to)
+            for importer in self.accounts
+            for entry in importer.shares.imports
             if entry.kind == "stream" and entry.account in self.names
             if (to := _through(entry, subject)) is not None
         ]
@@ -141,9 +141,9 @@ class Prediction:
         """The accounts whose services an account imports under a subject, and what each gets."""
         return [
             (entry.account, self.results(to, entry.account))
-            for one in self.accounts
-            if account in one.accounts
-            for entry in one.shares.imports
+            for importer in self.accounts
+            if account in importer.accounts
+            for entry in importer.shares.imports
             if entry.kind == "service"
             if (to := _through(entry, subject)) is not None
         ]
@@ -257,7 +257,7 @@ def _imports(mapped: str, events: Sequence[TraceEvent], prediction: Prediction) 
 
 def _streams(mapped: str, events: Sequence[TraceEvent], prediction: Prediction) -> Iterator[Hop]:
     arrivals = Network(prediction.streams).arrivals(mapped)
-    left = {one.stream: one.subject for one in arrivals if one.origin is None}
+    left = {arrival.stream: arrival.subject for arrival in arrivals if arrival.origin is None}
     for event in events:
         is_ours = event.events[0].account in prediction.names
         is_ours &= not _is_beyond_leaf_node(event, events)
@@ -312,7 +312,7 @@ def _egress(mapped: str, events: Sequence[TraceEvent]) -> Iterator[Hop]:
 def _is_beyond_leaf_node(event: TraceEvent, events: Sequence[TraceEvent]) -> bool:
     """Whether the message came there through a leaf node, which maps it as we do not know."""
     return any(
-        one.events[0].kind == _LEAF and f"{event.hop}.".startswith(f"{one.hop}.") for one in events
+        e.events[0].kind == _LEAF and f"{event.hop}.".startswith(f"{e.hop}.") for e in events
     )
 
 

@@ -114,8 +114,7 @@ def stream_origins(settings: NatsSettings) -> dict[str, list[str]]:
             async for stream in _listed(client, settings, Streams, "STREAM.LIST", "streams"):
                 config = stream.config
                 copied = [config.mirror, *(config.sources or ())]
-                names = [one.name for one in copied if one is not None and one.external is None]
-                origins[config.name] = names
+                origins[config.name] = [o.name for o in copied if o and o.external is None]
         return origins
 
     return asyncio.run(listed())

@@ -10,7 +10,7 @@ Source: nats-server `server/client.go` `sliceHeader`, `genHeader`.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,14 +70,24 @@ def first_values(
     """
     pairs = headers.flatten()
     is_named = pc.is_in(pairs.field("name").view(pa.binary()), pa.array(names, pa.binary()))
-    found: dict[int, dict[bytes, bytes]] = {}
+    values: dict[int, dict[bytes, bytes]] = {}
     if pc.any(is_named).as_py():
         rows = pc.list_parent_indices(headers).filter(is_named).to_pylist()
-        fields = (pairs.field(one).view(pa.binary()) for one in ("name", "value"))
-        listed = (one.filter(is_named).to_pylist() for one in fields)
-        for row, name, value in zip(rows, *listed, strict=True):
-            found.setdefault(row, {}).setdefault(name, value or b"")
-    return found.items()
+        fields = (pairs.field(n).view(pa.binary()).filter(is_named) for n in ("name", "value"))
+        for row, name, value in zip(rows, *(field.to_pylist() for field in fields), strict=True):
+            values.setdefault(row, {}).setdefault(name, value or b"")
+    return values.items()
+
+
+def pairs_of(headers: pa.ListArray) -> Iterator[list[Pair]]:
+    """The pairs of each row, as bytes, which need not be UTF-8; a null is an empty text."""
+    pairs = headers.flatten()
+    names, values = (pairs.field(n).view(pa.binary()).to_pylist() for n in ("name", "value"))
+    start = 0
+    for count in pc.fill_null(headers.value_lengths(), 0).to_pylist():
+        both = zip(names[start : start + count], values[start : start + count], strict=True)
+        yield [(name or b"", value or b"") for name, value in both]
+        start += count
 
 
 class _Unusual(Exception):

@@ -20,8 +20,10 @@ import pyarrow.compute as pc
 from jobs.jetstream import wire
 from jobs.jetstream.chain import CHAIN_BYTES, Outgoing
 from jobs.jetstream.control import OWN, outgoing
+from jobs.jetstream.headers import Pair, pairs_of
 from jobs.jetstream.schedules import Rewriting, schedules_in
 from jobs.jetstream.target import SOURCE
+from jobs.warehouse.rows import new_subjects
 
 TIME = OWN + b"Time"
 COLUMNS = ("seq", "ts_ns", "subject", "mapped_subject", "headers", "headers_raw", "data")
@@ -49,7 +51,7 @@ class Making:
         self,
         seq: int,
         ts_ns: int,
-        archived: bytes | list[tuple[bytes, bytes]],
+        archived: bytes | list[Pair],
         subject: bytes,
         size: int,
     ) -> bytes:
@@ -100,47 +102,22 @@ def _whole(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
-def _pairs(rows: pa.RecordBatch, column: str) -> list[bytes | None]:
-    """Names or values of the headers of all rows, one after the other."""
-    # As bytes: they need not be UTF-8.
-    texts: list[bytes | None] = (
-        rows.column("headers").flatten().field(column).view(pa.binary()).to_pylist()
-    )
-    return texts
-
-
-def _archived(rows: pa.RecordBatch) -> Iterator[bytes | list[tuple[bytes, bytes]]]:
+def _archived(rows: pa.RecordBatch) -> Iterator[bytes | list[Pair]]:
     """The header block of each row as it was stored, or the pairs that it is made of."""
-    counts = pc.fill_null(rows.column("headers").value_lengths(), 0).to_pylist()
-    names, values = _pairs(rows, "name"), _pairs(rows, "value")
-    at = 0
-    for count, raw in zip(counts, rows.column("headers_raw").to_pylist(), strict=True):
-        end = at + count
-        if raw is not None:
-            yield raw
-        else:
-            # A value that is null is an empty one.
-            pairs = zip(names[at:end], values[at:end], strict=True)
-            yield [(name or b"", value or b"") for name, value in pairs]
-        at = end
-
-
-def _subjects(rows: pa.RecordBatch) -> pa.Array:
-    subjects = pc.coalesce(
-        rows.column("mapped_subject").view(pa.binary()), rows.column("subject").view(pa.binary())
-    )
-    return pc.fill_null(subjects, b"")
+    blocks, listed = rows.column("headers_raw").to_pylist(), pairs_of(rows.column("headers"))
+    for block, pairs in zip(blocks, listed, strict=True):
+        yield pairs if block is None else block
 
 
 def _sizes(rows: pa.RecordBatch) -> pa.Array:
     return pc.fill_null(pc.binary_length(rows.column("data")), 0)
 
 
-def _made(
+def _heads(
     making: Making, rows: pa.RecordBatch
 ) -> Iterator[tuple[int, bytes, bytes, wire.Unsendable | None]]:
     """Sequence, subject, header block and fault of each row."""
-    columns = (rows.column("seq"), rows.column("ts_ns"), _subjects(rows), _sizes(rows))
+    columns = (rows.column("seq"), rows.column("ts_ns"), new_subjects(rows), _sizes(rows))
     lists = (column.to_pylist() for column in columns)
     for seq, ts_ns, subject, size, archived in zip(*lists, _archived(rows), strict=True):
         try:
@@ -166,19 +143,19 @@ class Looked:
 
 def look(making: Making, rows: pa.RecordBatch) -> Looked:
     """The subjects of the rows, and what is wrong with their messages."""
-    coded = _subjects(rows).dictionary_encode()
+    coded = new_subjects(rows).dictionary_encode()
     words, numbers = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     # A message without headers needs no closer look if its subject is legal and it is small.
     legal = np.fromiter(map(wire.is_literal, words), bool, len(words))
-    room = min(making.most, wire.MAX_HEADERS) - making.plain_bytes
+    free = min(making.most, wire.MAX_HEADERS) - making.plain_bytes
     has_none = pc.equal(pc.fill_null(rows.column("headers").value_lengths(), 0), 0)
     is_small = pc.less_equal(_sizes(rows), making.most - making.plain_bytes)
     is_plain = pc.and_(pc.and_(has_none, is_small), rows.column("headers_raw").is_null())
-    sure = is_plain.to_numpy(zero_copy_only=False) & legal[numbers] & (room >= 0)
+    sure = is_plain.to_numpy(zero_copy_only=False) & legal[numbers] & (free >= 0)
     counts = np.bincount(numbers[sure], minlength=len(words)).tolist()
     subjects = Counter({w: n for w, n in zip(words, counts, strict=True) if n})
     faults: list[tuple[int, wire.Unsendable]] = []
-    for seq, subject, _, fault in _made(making, rows.filter(pa.array(~sure))):
+    for seq, subject, _, fault in _heads(making, rows.filter(pa.array(~sure))):
         if fault is None:
             subjects[subject] += 1
         else:
@@ -188,7 +165,7 @@ def look(making: Making, rows: pa.RecordBatch) -> Looked:
 
 def messages(making: Making, rows: pa.RecordBatch) -> Iterator[Outgoing]:
     """The messages of the rows that can be sent, in their order."""
-    for made, data in zip(_made(making, rows), rows.column("data").to_pylist(), strict=True):
-        seq, subject, head, fault = made
+    payloads = rows.column("data").to_pylist()
+    for (seq, subject, head, fault), data in zip(_heads(making, rows), payloads, strict=True):
         if fault is None:
             yield Outgoing(seq, subject, head, data or b"")

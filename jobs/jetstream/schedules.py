@@ -92,7 +92,7 @@ class Rewriting:
         """
         rewriting = cls()
         waiting, rewriting.fired = _waiting(batches)
-        numbers = np.array([one.seq for one in waiting], np.int64)
+        numbers = np.array([schedule.seq for schedule in waiting], np.int64)
         is_chosen = np.full(len(waiting), chosen is None)
         for rows in chosen or () if waiting else ():
             is_chosen |= np.isin(numbers, rows.column("seq").to_numpy())
@@ -122,13 +122,13 @@ class Rewriting:
             raise wire.Unsendable("schedule", self.faults[seq])
         if seq not in self.values:
             return None
-        left, found = dict(self.values[seq]), list(lines)
+        left, rewritten = dict(self.values[seq]), list(lines)
         for place, line in enumerate(lines):
             name, colon, value = line.partition(b":")
             if colon and name in left:
                 blanks = value[: len(value) - len(value.lstrip(b" "))]
-                found[place] = name + colon + blanks + left.pop(name)
-        return found
+                rewritten[place] = name + colon + blanks + left.pop(name)
+        return rewritten
 
     def blocks(self, sequences: pa.Array, blocks: pa.Array) -> pa.Array:
         """Header blocks of messages, with the new values in those of schedules.
@@ -140,17 +140,17 @@ class Rewriting:
         rows = np.flatnonzero(np.isin(numbers, [*self.values]))
         if not len(rows):
             return blocks
-        found = blocks.to_pylist()
+        texts = blocks.to_pylist()
         for row in rows.tolist():
-            version, *lines = found[row].split(b"\r\n")
+            version, *lines = texts[row].split(b"\r\n")
             new = b"\r\n".join([version, *(self.lines(int(numbers[row]), lines) or lines)])
             if len(new) > wire.MAX_HEADERS:
                 raise wire.Unsendable(
                     "size", f"sequence {numbers[row]}: its headers get {len(new):,} bytes, and "
                     f"{wire.MAX_HEADERS:,} is the most",
                 )  # fmt: skip
-            found[row] = new
-        return pa.array(found, pa.binary())
+            texts[row] = new
+        return pa.array(texts, pa.binary())
 
 
 def _waiting(batches: Iterable[pa.RecordBatch]) -> tuple[list[_Schedule], int]:
@@ -172,8 +172,8 @@ def _waiting(batches: Iterable[pa.RecordBatch]) -> tuple[list[_Schedule], int]:
                     named.setdefault(TARGET, b"")
                     kept = {name: named[name] for name in NAMING if name in named}
                     last[old] = _Schedule(seq, stored, kept)
-    waiting = [one for old, one in last.items() if one.seq > purged.get(old, 0)]
-    return sorted(waiting, key=lambda one: one.seq), schedules - len(waiting)
+    waiting = [s for old, s in last.items() if s.seq > purged.get(old, 0)]
+    return sorted(waiting, key=lambda s: s.seq), schedules - len(waiting)
 
 
 def _text(batch: pa.RecordBatch, column: str, row: int) -> bytes | None:

@@ -12,13 +12,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
-import pyarrow as pa
-
 from jobs.errors import ArchiveError
 from jobs.jetstream.answers import ApiError, Message, Stored
 from jobs.jetstream.connection import RawClient, api
 from jobs.jetstream.control import OWN
-from jobs.jetstream.headers import Pair, parse_headers
+from jobs.jetstream.headers import Pair, pairs_of, parse_headers
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, StreamState
 from jobs.settings.connection import NatsSettings
@@ -150,17 +148,9 @@ class Target:
         """Sequence here of each message first..last, and which archived one it is."""
         settings = JetStreamSettings(stream=self.name, headers_only=True)
         async for batch in read_range(nats, settings, first, last, self.state):
-            pairs = batch.column("headers")
-            # As bytes: names and values need not be UTF-8.
-            flat = pairs.flatten()
-            names = flat.field("name").view(pa.binary()).to_pylist()
-            values = flat.field("value").view(pa.binary()).to_pylist()
-            at = 0
-            offsets = pairs.offsets.to_pylist()
-            for row, seq in enumerate(batch.column("seq").to_pylist()):
-                end = at + offsets[row + 1] - offsets[row]
-                yield seq, replayed(zip(names[at:end], values[at:end], strict=True))
-                at = end
+            listed = pairs_of(batch.column("headers"))
+            for seq, pairs in zip(batch.column("seq").to_pylist(), listed, strict=True):
+                yield seq, replayed(pairs)
 
     async def tail(
         self, client: RawClient, nats: NatsSettings, first: int, last: int

@@ -57,6 +57,12 @@ def rows_of(
     )
 
 
+def new_subjects(rows: pa.RecordBatch) -> pa.Array:
+    """The mapped subject of each row, or its own without one, as bytes."""
+    names = [name for name in ("mapped_subject", "subject") if name in rows.schema.names]
+    return pc.coalesce(*(rows.column(name).view(pa.binary()) for name in names), b"")
+
+
 def constant(value: str | None, count: int) -> pa.Array:
     """A column with the same word, or null, in every row."""
     if value is None:
