@@ -76,11 +76,11 @@ class PlanResult:
         return {
             "folder": None if self.folder is None else str(self.folder),
             "plan": None if self.plan is None else self.plan.model_dump(mode="json"),
-            "blocked": [one.model_dump() for one in self.blocked],
+            "blocked": [blocked.model_dump() for blocked in self.blocked],
             "streams": self.streams,
             "consumers": self.consumers,
             "streams_from": self.streams_from,
-            "not_looked_at": [asdict(one) for one in self.not_looked_at],
+            "not_looked_at": [asdict(unseen) for unseen in self.not_looked_at],
         }
 
 
@@ -113,7 +113,7 @@ def _plan(
         census = census_of_warehouse(spark, settings)
         question = with_named(question, settings, *archived_days(settings))
     elif settings.census is not None:
-        known = [one.name for one in question.streams]
+        known = [stream.name for stream in question.streams]
         if not settings.stream and known and census.about.stream not in known:
             raise PlanError(
                 f"{settings.census} is a census for {census.about.stream!r}, but you gave streams "
@@ -130,7 +130,7 @@ def _plan(
         ),
     }
     try:
-        made = build(
+        draft = build(
             question,
             census.dry_run,
             account=settings.account,
@@ -142,16 +142,16 @@ def _plan(
         )
     except NoPlan as error:
         return PlanResult(None, error.blocked, **looked_at)
-    if not made.steps:
-        return PlanResult(made, **looked_at)
-    made, whole = _with_config(made, settings)
+    if not draft.steps:
+        return PlanResult(draft, **looked_at)
+    draft, whole = _with_config(draft, settings)
     if certified is not None:
         text, verdict = certified
-        made = made.model_copy(update={"certificate": verdict})
+        draft = draft.model_copy(update={"certificate": verdict})
         whole |= {CERTIFICATE: text}
     from jobs.pages.plan import PAGE, render
 
-    texts = files(made, dict(configs(settings)), whole | {PAGE: render(made)})
+    texts = files(draft, dict(configs(settings)), whole | {PAGE: render(draft)})
     write_folder(settings.out, texts)
     plan = Plan.model_validate_json(texts[PLAN])
     return PlanResult(plan, folder=settings.out, **looked_at)
@@ -194,16 +194,16 @@ def read_accepted(path: Path) -> tuple[Accepted, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"the file cannot be read: {text_of(error)}", str(path)) from error
     try:
-        found = _ACCEPTED.validate_python(plain(parse_yaml(text, str(path))))
+        entries = _ACCEPTED.validate_python(plain(parse_yaml(text, str(path))))
     except ValidationError as error:
         raise InvalidConfig(
             f"{text_of(error)}; give a list of entries with code, reason and, if you like, about",
             str(path),
         ) from error
-    for one in found:
-        if not one.reason.strip():
-            raise InvalidConfig(f"{one.code} has no reason: say why you accept it", str(path))
-    return found
+    for entry in entries:
+        if not entry.reason.strip():
+            raise InvalidConfig(f"{entry.code} has no reason: say why you accept it", str(path))
+    return entries
 
 
 def read_certificate(settings: PlanSettings, question: Question) -> tuple[str, Certified]:
@@ -216,25 +216,24 @@ def read_certificate(settings: PlanSettings, question: Question) -> tuple[str, C
     assert file is not None  # noqa: S101 - only then it is asked for
     try:
         text = file.read_bytes().decode()
-        found = Certified.model_validate_json(text)
+        certified = Certified.model_validate_json(text)
     except (OSError, ValueError) as error:
         raise PlanError(
             f"{file} is not a certificate: {text_of(error)}; give the output of `nats-transform "
             "certify --json`"
         ) from error
     candidate = mapping_version(question.candidate)
-    if found.mapping_version != candidate:
+    if certified.mapping_version != candidate:
         raise PlanError(
-            f"{file} is for mapping version {printable(found.mapping_version[:12])}, but the "
+            f"{file} is for mapping version {printable(certified.mapping_version[:12])}, but the "
             f"candidate is {candidate[:12]}: certify the candidate"
         )
-    if found.divergences or not (found.holds and found.tried > 0):
-        ways = plural(len(found.divergences), "way")
-        why = (
-            f"nats-server and the prediction part in {ways}" if found.tried else "it tried nothing"
-        )
+    if certified.divergences or not (certified.holds and certified.tried > 0):
+        ways = plural(len(certified.divergences), "way")
+        why = f"nats-server and the prediction part in {ways}"
+        why = why if certified.tried else "it tried nothing"
         raise PlanError(f"{file} has no clean verdict: {why}; find out why, and certify again")
-    return text, found
+    return text, certified
 
 
 def refuse_full(folder: Path) -> None:
@@ -246,7 +245,7 @@ def refuse_full(folder: Path) -> None:
     try:
         if folder.exists() and any(folder.iterdir()):
             raise PlanError(f"{folder} is not empty: give a new folder for the plan")
-        above = next(one for one in folder.absolute().parents if one.exists())
+        above = next(parent for parent in folder.absolute().parents if parent.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise PlanError(
                 f"{folder} cannot be written: {above} is not a folder, or you may not write "
@@ -318,12 +317,12 @@ def _digests(settings: PlanSettings) -> Iterator[tuple[str, str]]:
 def _clusters(census: PortableCensus, settings: PlanSettings) -> tuple[str, ...]:
     if not settings.per_cluster:
         return ()
-    found = settings.clusters or census.clusters
-    if not found:
+    names = settings.clusters or census.clusters
+    if not names:
         raise PlanError(
             "the archive names no cluster: give them with --cluster, in the order of the stages"
         )
-    return found
+    return names
 
 
 def _needs(census: PortableCensus, question: Question, settings: PlanSettings) -> Needs:
@@ -354,7 +353,7 @@ def _needs(census: PortableCensus, question: Question, settings: PlanSettings) -
             for source in stage.split
         }
         ends = [Ends([2] * max(1, len(clusters)), 2) for clusters in traffic.values()]
-        found = []
+        needs = []
         for source, clusters in traffic.items():
             # The audit judges each cluster, so the one with the least traffic takes longest.
             slowest = min(clusters.values(), default=0.0)
@@ -363,7 +362,7 @@ def _needs(census: PortableCensus, question: Question, settings: PlanSettings) -
             if needed is not None and slowest:
                 hours = round(needed / slowest, 1)
                 needed = ceil(needed * sum(clusters.values()) / slowest)
-            found.append(Need(source=source, messages=needed, hours=hours))
-        return tuple(found)
+            needs.append(Need(source=source, messages=needed, hours=hours))
+        return tuple(needs)
 
     return of_stage

@@ -25,7 +25,7 @@ class Job(NamedTuple):
         work: the module of this package and the function. It takes the settings, and before them
             a function that gives a Spark session, if `needs_spark` is true.
         needs_spark: whether the function takes a function that gives a Spark session.
-        page: the module of this package that writes the result as an HTML page.
+        page: the module of this package that renders the result as an HTML page.
         levels: the outcomes that can make the exit code 1, the default first.
     """
 
@@ -57,7 +57,8 @@ class Job(NamedTuple):
 
     def write_page(self, result: Any, path: Path) -> None:
         """Writes the result as an HTML page."""
-        import_module(f"{__package__}.{self.page}").write(result, path)
+        html = _named(f"{self.page}:render")(result)
+        _named("pages.page:write_page")(html, path)
 
 
 def _named(place: str) -> Any:

@@ -163,11 +163,11 @@ class _Run:
                 making = self._making(client, target)
                 if attempt == 0:
                     with step(f"checking {self.settings.stream}", self.total):
-                        found = await asyncio.to_thread(
+                        already = await asyncio.to_thread(
                             self._look_at_messages, target, making, there
                         )
                 if self.result.refusals or self.settings.dry_run:
-                    self._count(found)
+                    self._count(already)
                     self.result.target_messages = state.messages
                     return self.result
                 try:
@@ -231,14 +231,14 @@ class _Run:
         """Counts the messages that the target has; notes the reasons against sending the others."""
         kept_out: dict[str, _Examples] = {}
         renamed = _Examples()
-        found = 0
+        already = 0
         fault_of, stored_as = (
             lru_cache(_SUBJECTS)(target.fault),
             lru_cache(_SUBJECTS)(target.stored_as),
         )
         for rows in self.archive.rows():
             advance(len(rows))
-            found += int(there.has(rows.column("seq")).sum())
+            already += int(there.has(rows.column("seq")).sum())
             looked = look(making, rows)
             self.result.schedules += looked.schedules
             for seq, fault in looked.faults:
@@ -261,13 +261,13 @@ class _Run:
         for reason, kept in sorted(kept_out.items()):
             self.result.not_sent[reason] = kept.messages
             many = whats[reason]
-            one = many.replace("have ", "has ", 1).replace("are ", "is ", 1)
-            text = plural(kept.messages, f"message {one}", f"messages {many}")
+            single = many.replace("have ", "has ", 1).replace("are ", "is ", 1)
+            text = plural(kept.messages, f"message {single}", f"messages {many}")
             self._refusal(reason, f"{text} ({kept})", "skips")
         if renamed.messages:
             text = f"{plural(renamed.messages, 'message')} would be stored under another subject"
             self._refusal("ingress", f"{text} ({renamed})", "ingress")
-        return found
+        return already
 
     async def _there(self, target: Target) -> Coverage:
         """The archived sequences that need not be sent, because the target has them."""
@@ -277,9 +277,9 @@ class _Run:
         state = target.state
         messages = target.messages(self.settings.server, state.first, state.last)
         async with aclosing(messages):  # type: ignore[type-var]
-            async for _, found in messages:
-                if found is not None and found.stream == self.stream:
-                    versions.setdefault(found.version, []).append(found.seq)
+            async for _, replayed in messages:
+                if replayed is not None and replayed.stream == self.stream:
+                    versions.setdefault(replayed.version, []).append(replayed.seq)
         ours = versions.pop(self.version, [])
         if versions and not self.result.refusals:
             others = ", ".join(sorted(v.decode(errors="replace")[:12] for v in versions))
@@ -287,11 +287,10 @@ class _Run:
             known = plural(count, "message")
             text = f"stream {target.name} has {known} of {self.settings.stream} under"
             self._refusal("versions", f"{text} another mapping version ({others})", "versions")
-        held = Coverage.of((n, n) for n in ours)
         if ours and any(target.forgets()):
             # Messages are sent in order: what is before the last one was sent, and may be gone.
             return Coverage.of([(1, max(ours))])
-        return held
+        return Coverage.of((n, n) for n in ours)
 
     def _count(self, there: int) -> None:
         """Counts the messages that would be sent, and those that the target has."""

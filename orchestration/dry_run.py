@@ -68,14 +68,15 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
     )
     def try_candidate(context: dg.OpExecutionContext, config: DryRunConfig) -> None:
         # SciPy takes longer to import than all else: not when Dagster loads.
-        from jobs.pages.dry_run import write
+        from jobs.pages.dry_run import render
+        from jobs.pages.page import write_page
 
         with failing_with_one_line():
             settings = _settings(archive, config, context.run_id)
             result = dry_run(archive.session, settings)
             page = archive.reports_folder / f"{archive.name}-dry-run-{context.run_id}.html"
             page.parent.mkdir(parents=True, exist_ok=True)
-            write(result, page)
+            write_page(render(result), page)
             page.with_suffix(".json").write_text(json.dumps(result.as_json(), indent=2))
         metadata = _metadata(archive, result, page)
         context.add_output_metadata(metadata)

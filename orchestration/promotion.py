@@ -60,7 +60,8 @@ def changes(
         place: where the rows are now.
     """
     from jobs.compare import compare
-    from jobs.pages.compare import write
+    from jobs.pages.compare import render
+    from jobs.pages.page import write_page
 
     metadata: dict[str, Any] = {}
     if place.branch is not None:
@@ -84,7 +85,7 @@ def changes(
         )
     )
     page = archive.reports_folder / f"{archive.name}-comparison-{days[0]}-{days[-1]}.html"
-    write(comparison, page)
+    write_page(render(comparison), page)
     return metadata | {
         "moved messages": comparison.moved,
         "moved subjects": comparison.moved_subjects,

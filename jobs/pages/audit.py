@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil
-from pathlib import Path
 
 from jobs.audit.headline import headline, outside_parts, worst_first
 from jobs.audit.result import AuditResult
-from jobs.pages.page import Scale, nice_scale, page, write_page
+from jobs.pages.page import Scale, nice_scale, page
 from nats_transform.audit import DestinationAudit, MappingAudit, Split, Verdict, statistics
 
 _MOST_PLOTTED = 6  # mappings in the picture; the others can be opened
@@ -23,15 +22,6 @@ _MOST_POINTS = 192
 _STEPS_IN_HOURS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 168, 336, 672)
 _MOST_TICKS = 6
 _HEIGHT = 100.0  # of a plot's own coordinates; its width is 1000
-
-
-def write(result: AuditResult, path: Path) -> None:
-    """Writes the page.
-
-    Raises:
-        ReportError: the file cannot be written.
-    """
-    write_page(render(result), path)
 
 
 def render(result: AuditResult) -> str:

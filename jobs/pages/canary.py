@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from jobs.audit.canary import CanaryPlan
-from jobs.pages.page import Scale, nice_scale, page, write_page
+from jobs.pages.page import Scale, nice_scale, page
 from nats_transform.audit.planning import DAYS, WEEK, CanaryTime, RulePlan
 
 _UNITS = ((96, "h", 1), (24 * 365, "d", 24), (float("inf"), "y", 24 * 365))
 """Hours below which times are shown in a unit, and how many hours it has."""
-
-
-def write(result: CanaryPlan, path: Path) -> None:
-    """Writes the page.
-
-    Raises:
-        ReportError: the file cannot be written.
-    """
-    write_page(render(result), path)
 
 
 def render(result: CanaryPlan) -> str:
@@ -33,7 +22,7 @@ def render(result: CanaryPlan) -> str:
 
 def _panels(rule: RulePlan) -> list[tuple[CanaryTime, Scale, str, str]]:
     """Each canary: the scale of its times, their unit, their SVG path over the hours of a week."""
-    made = []
+    panels = []
     for canary in rule.canaries:
         if canary.hours is None:
             continue
@@ -44,5 +33,5 @@ def _panels(rule: RulePlan) -> list[tuple[CanaryTime, Scale, str, str]]:
             f"{1000 * n / (WEEK - 1):.1f} {100 - scale.at(hours / hours_each):.2f}"
             for n, hours in enumerate(canary.hours)
         ]
-        made.append((canary, scale, unit, "M" + "L".join(spots)))
-    return made
+        panels.append((canary, scale, unit, "M" + "L".join(spots)))
+    return panels

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from jobs.certify.result import Certificate
-from jobs.pages.page import page, write_page
-
-
-def write(result: Certificate, path: Path) -> None:
-    """Writes the page.
-
-    Raises:
-        ReportError: the file cannot be written.
-    """
-    write_page(render(result), path)
+from jobs.pages.page import page
 
 
 def render(result: Certificate) -> str:

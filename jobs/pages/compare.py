@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from jobs.compare import CompareResult
-from jobs.pages.page import page, write_page
+from jobs.pages.page import page
 
 _CHANGES = 200
-
-
-def write(result: CompareResult, path: Path) -> None:
-    """Writes the page.
-
-    Raises:
-        ReportError: the file cannot be written.
-    """
-    write_page(render(result), path)
 
 
 def render(result: CompareResult) -> str:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from jobs.dry_run.settings import DryRunResult
-from jobs.pages.page import nice_scale, page, write_page
+from jobs.pages.page import nice_scale, page
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.subject import SEPARATOR
 from nats_transform.migration.analyses.trees import DEEP
@@ -29,15 +28,6 @@ _MOST_COLUMNS = 256  # partitions in one plot
 _LEFT, _RIGHT = 8, 10  # prefixes in the picture
 _MOST_SECONDS = 5  # second tokens that a first one may have
 _LABEL, _GAP, _HEIGHT = 36.0, 6.0, 260.0
-
-
-def write(result: DryRunResult, path: Path) -> None:
-    """Writes the page.
-
-    Raises:
-        ReportError: the file cannot be written.
-    """
-    write_page(render(result), path)
 
 
 def render(result: DryRunResult) -> str:

@@ -33,7 +33,7 @@ def render(plan: Plan) -> str:
     hours = [_hours(step) for step in shifts]
     clusters: dict[str | None, list[_Stage]] = {step.cluster: [] for step in shifts}
     for column, step in enumerate(shifts, 1):
-        later = (n for n, one in enumerate(shifts, 1) if n > column and one.cluster == step.cluster)
+        later = (n for n, s in enumerate(shifts, 1) if n > column and s.cluster == step.cluster)
         stage = _Stage(step, hours[column - 1], (column, next(later, len(shifts) + 1)))
         clusters[step.cluster].append(stage)
     return page(
@@ -41,8 +41,8 @@ def render(plan: Plan) -> str:
         plan=plan,
         clusters=clusters,
         # A stage is at least as wide as its text.
-        widths=[max(one or 0.0, 1.0) for one in hours],
-        hours=sum(one for one in hours if one is not None),
+        widths=[max(hour or 0.0, 1.0) for hour in hours],
+        hours=sum(filter(None, hours)),
         audit_commands=audit_commands,
         commands=commands,
         has_to_drain=has_to_drain,

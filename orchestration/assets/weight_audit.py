@@ -152,14 +152,15 @@ def _audited(
     """The audit with its page; the verdict as a check, and the numbers."""
     from jobs.audit.headline import headline
     from jobs.audit.run import run as audit_periods
-    from jobs.pages.audit import write
+    from jobs.pages.audit import render
+    from jobs.pages.page import write_page
 
     with failing_with_one_line():
         result = audit_periods(archive.session, settings, periods)
         archive.reports_folder.mkdir(parents=True, exist_ok=True)
         # Archives of one warehouse share the folder.
         page = archive.reports_folder / f"{archive.name}-{name}.html"
-        write(result, page)
+        write_page(render(result), page)
         page.with_suffix(".json").write_text(result.model_dump_json(indent=2))
     metadata = {
         "verdict": str(result.verdict),

@@ -20,7 +20,8 @@ from jobs.certify.result import (
 )
 from jobs.certify.run import certify
 from jobs.errors import JobError
-from jobs.pages.certify import write
+from jobs.pages.certify import render
+from jobs.pages.page import write_page
 from jobs.settings.certify import CertifySettings
 from jobs.settings.warehouse import Warehouse
 from nats_transform.config import load_mappings
@@ -386,10 +387,10 @@ def test_nothing_is_sent_to_addresses_of_the_candidate(archive: Archive, tmp_pat
 
 def test_the_page_says_whether_they_agree(archive: Archive, tmp_path: Path) -> None:
     certificate = archive.certify(sample=10)
-    write(certificate, tmp_path / "page.html")
+    write_page(render(certificate), tmp_path / "page.html")
     assert "nats-server does as predicted" in (tmp_path / "page.html").read_text("utf-8")
     parted = replace(certificate, divergences=(Divergence("stream", "A", 1, 1, "a", None, "", ""),))
-    write(parted, tmp_path / "page.html")
+    write_page(render(parted), tmp_path / "page.html")
     assert "nats-server does not do as predicted" in (tmp_path / "page.html").read_text("utf-8")
 
 

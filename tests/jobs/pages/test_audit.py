@@ -19,7 +19,7 @@ from jobs.audit.result import (
     PartitionBalance,
 )
 from jobs.pages import audit as report
-from jobs.pages.page import ReportError, nice_scale
+from jobs.pages.page import ReportError, nice_scale, write_page
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import WORST_FIRST, Criteria, End, Period, Tally, assess
 from tests.support.browser import Browser
@@ -219,7 +219,7 @@ def test_headlines(verdicts: dict[str, Any], headline: str) -> None:
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"the report .*page\.html cannot be written"):
-        report.write(result(), tmp_path / "missing" / "page.html")
+        write_page(report.render(result()), tmp_path / "missing" / "page.html")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_ticks_are_round_numbers(low: float, high: float, labels: list[str]) -> 
 def test_names_from_outside_in_chromium(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     versions = MappingInForce(mapping_version=HOSTILE, since=None, until=START)
-    report.write(
+    html = report.render(
         result(
             stream=HOSTILE,
             run_id=HOSTILE,
@@ -254,6 +254,6 @@ def test_names_from_outside_in_chromium(browser: Browser, tmp_path: Path) -> Non
                 ),
             ),
         ),
-        page,
     )
+    write_page(html, page)
     look_at(browser, page)

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.dry_run.settings import DryRunResult, SimulatedStream
 from jobs.pages import dry_run as dry_run_report
-from jobs.pages.page import ReportError
+from jobs.pages.page import ReportError, write_page
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config import mapping_version
 from nats_transform.lint.findings import Severity
@@ -241,11 +241,11 @@ def test_the_tree_says_what_is_at_stake() -> None:
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="cannot be written"):
-        dry_run_report.write(result(clean()), tmp_path)
+        write_page(dry_run_report.render(result(clean())), tmp_path)
 
 
 def test_names_from_outside_in_chromium(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     names = dict.fromkeys(("candidate", "current", "run_id"), HOSTILE)
-    dry_run_report.write(replace(result(), **names), page)
+    write_page(dry_run_report.render(replace(result(), **names)), page)
     look_at(browser, page)
