@@ -77,7 +77,7 @@ class _OptionOfField(Option):
     """What a field says of its own setting, which goes before what its type says."""
 
 
-_ATTRIBUTES = {one.name for one in fields(Option)}
+_ATTRIBUTES = {field.name for field in fields(Option)}
 
 
 def setting(default: Any, description: str, **more: Any) -> Any:

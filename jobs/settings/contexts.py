@@ -137,7 +137,7 @@ def _path(value: str, field: str, file: Path) -> str:
     scheme = _SCHEME.match(value)
     if scheme and scheme[1].lower() != "file":
         raise ArchiveError(f"{file}: {field}: {scheme[1]}:// is not supported: give a file")
-    path = re.sub(r"\$\{?(\w+)\}?", lambda found: os.environ.get(found[1], ""), value)
+    path = re.sub(r"\$\{?(\w+)\}?", lambda match: os.environ.get(match[1], ""), value)
     path = path.removeprefix("file://")
     return str(Path.home()) + path[1:] if path.startswith("~") else path
 

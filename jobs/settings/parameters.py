@@ -150,25 +150,25 @@ def weigh(ctx: click.Context) -> None:
     """
     every = parameters(ctx)
     parts: dict[Any, list[SettingParameter]] = {}
-    for one in every:
-        parts.setdefault((one.model, one.setting.path[:-1]), []).append(one)
+    for parameter in every:
+        parts.setdefault((parameter.model, parameter.setting.path[:-1]), []).append(parameter)
     for part in parts.values():
         named = set[str]()
         for names in part[0].setting.above[-1].alternatives:
-            _keep_strongest(ctx, [one for one in part if one.setting.path[-1] in names])
+            _keep_strongest(ctx, [p for p in part if p.setting.path[-1] in names])
             named.update(names)
         if not part[0].setting.unless:
             continue
         others = [
-            one
-            for one in every
-            if one.model is part[0].model and one.setting.path[0] in part[0].setting.unless
+            p
+            for p in every
+            if p.model is part[0].model and p.setting.path[0] in part[0].setting.unless
         ]
-        if any(_source(ctx, one) == 0 for one in part if one.setting.path[-1] in named):
-            for one in others:
-                if _source(ctx, one) != 0:
-                    _take_away(ctx, one)
-        elif other := next((one for one in others if is_given(ctx, one)), None):
+        if any(_source(ctx, p) == 0 for p in part if p.setting.path[-1] in named):
+            for parameter in others:
+                if _source(ctx, parameter) != 0:
+                    _take_away(ctx, parameter)
+        elif other := next((p for p in others if is_given(ctx, p)), None):
             unused = ctx.meta.setdefault(_UNUSED, {})
             unused[part[0].setting.path[:-1]] = f"--{other.setting.name}"
 
@@ -235,7 +235,7 @@ def _mistake(error: ValidationError, model: type[Settings], ctx: click.Context) 
     """The first thing that is wrong, in the words of the command line."""
     # Of what is wrong, a value that is given goes before one that is missing.
     errors = error.errors(include_url=False, include_context=False)
-    first = min(errors, key=lambda one: one["type"] == "missing")
+    first = min(errors, key=lambda e: e["type"] == "missing")
     text, place = first["msg"].removeprefix("Value error, "), first["loc"]
     for parameter in parameters(ctx, model):
         setting = parameter.setting
@@ -245,8 +245,8 @@ def _mistake(error: ValidationError, model: type[Settings], ctx: click.Context) 
                 text = f"{value!r}: {text}" if isinstance(value, str | int | float) else text
             return click.BadParameter(text, ctx, parameter)
     if first["type"] == "missing":  # no option that is required: click has seen to those
-        part = [one for one in parameters(ctx, model) if one.setting.path[0] == place[0]]
-        options = " or ".join(f"--{one.setting.name}" for one in part[:2])
+        part = [p for p in parameters(ctx, model) if p.setting.path[0] == place[0]]
+        options = " or ".join(f"--{p.setting.name}" for p in part[:2])
         return click.UsageError(f"{options} is missing", ctx)
     # What is said of several settings together names them.
     names = "" if first["type"] == "value_error" else ".".join(map(str, place))

@@ -114,9 +114,9 @@ def _rows_with(wrong: pa.Array, parents: pa.Array, count: int) -> pa.Array:
     return pa.array(is_wrong)
 
 
-def _both(one: tuple[int, int | None], other: tuple[int, int | None]) -> tuple[int, int | None]:
-    sequences = [seq for seq in (one[1], other[1]) if seq is not None]
-    return one[0] + other[0], min(sequences, default=None)
+def _both(first: tuple[int, int | None], second: tuple[int, int | None]) -> tuple[int, int | None]:
+    sequences = [seq for seq in (first[1], second[1]) if seq is not None]
+    return first[0] + second[0], min(sequences, default=None)
 
 
 def _total_within(sequences: Coverage, batches: Iterable[pa.RecordBatch]) -> Total:

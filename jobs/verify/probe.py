@@ -91,14 +91,14 @@ def _messages(subject: str, shares: Sequence[_Shares], step: int) -> int:
     Raises:
         PlanError: no number does.
     """
-    apart = {tuple(sorted(one.items())): one for one in shares}.values()
+    apart = {tuple(sorted(s.items())): s for s in shares}.values()
     if len(apart) == 1:
         raise PlanError(
             f"no step of the plan changes {subject}: probe a subject that the plan changes"
         )
     needed = 1
-    for one, other in combinations(apart, 2):
-        needed = max(needed, min(_needed(one.get(n, 0), other.get(n, 0)) for n in {*one, *other}))
+    for a, b in combinations(apart, 2):
+        needed = max(needed, min(_needed(a.get(n, 0), b.get(n, 0)) for n in {*a, *b}))
     if needed > MOST:
         raise PlanError(
             f"some steps are so similar that a probe needs {needed:,} messages: ask as a user of "
@@ -107,12 +107,12 @@ def _messages(subject: str, shares: Sequence[_Shares], step: int) -> int:
     return needed
 
 
-def _needed(one: float, other: float) -> int:
+def _needed(share: float, other: float) -> int:
     """How many messages it takes until two shares differ by `_SIGMAS` deviations of each."""
-    if one == other:
+    if share == other:
         return MOST + 1
-    spread = math.sqrt(one * (1 - one)) + math.sqrt(other * (1 - other))
-    return max(20, math.ceil((_SIGMAS * spread / (one - other)) ** 2) + 1)
+    spread = math.sqrt(share * (1 - share)) + math.sqrt(other * (1 - other))
+    return max(20, math.ceil((_SIGMAS * spread / (share - other)) ** 2) + 1)
 
 
 def _fits(got: Mapping[str, int], shares: _Shares, messages: int) -> bool:

@@ -102,25 +102,25 @@ def verify(settings: VerifySettings) -> VerifyResult:
         raise PlanError(f"the plan has no step {settings.step}, only 0 to {len(plan.steps)}")
     changes = _in_order(plan)
     views: list[View] = []
-    found: list[str] = []
+    deviations: list[str] = []
     waits: list[str] = []
-    settled = not any(one.settles for one in plan.steps[: settings.step])
+    settled = not any(planned.settles for planned in plan.steps[: settings.step])
     known: set[str] = set()  # the names of servers that have the mappings too
     if settings.nats is not None:
         for url in settings.nats.urls:
-            one = settings.nats.model_copy(update={"servers": url})
-            asyncio.run(_look(one, plan, texts, views, found))
-            if not found and any(kind in ("stream", "consumer") for kind, _ in views[-1].seen):
-                waits += asyncio.run(_unread(one, plan, settings.step, settings.undo))
-            if plan.steps[: settings.step] and not found and not settings.undo:
+            server = settings.nats.model_copy(update={"servers": url})
+            asyncio.run(_look(server, plan, texts, views, deviations))
+            if not deviations and any(kind in ("stream", "consumer") for kind, _ in views[-1].seen):
+                waits += asyncio.run(_unread(server, plan, settings.step, settings.undo))
+            if plan.steps[: settings.step] and not deviations and not settings.undo:
                 try:
-                    waits += unsettled(one, plan, settings.step)
+                    waits += unsettled(server, plan, settings.step)
                     settled = True
                 except ApiError as error:
                     if error.code == _NO_STREAM:  # else the system account, which has no streams
-                        found.append(str(error))
+                        deviations.append(str(error))
             if settings.probe is not None:
-                views.append(asyncio.run(probe(one, plan, settings.step, settings.probe)))
+                views.append(asyncio.run(probe(server, plan, settings.step, settings.probe)))
     if ("mappings", plan.account) in changes:
         for url in settings.monitor:
             view, others = _monitored(url, plan.account)
@@ -135,20 +135,20 @@ def verify(settings: VerifySettings) -> VerifyResult:
         for name in sorted(known - {view.where for view in views})
     ]
     for kind, name in _in_order(plan, settings.step):
-        if (kind, name) not in seen and not found:
+        if (kind, name) not in seen and not deviations:
             raise PlanError(f"step {settings.step} cannot be seen: {_CURES[kind]}")
     last = plan.steps[settings.step - 1] if settings.step else None
-    if last is not None and last.settles and not settled and not found:
+    if last is not None and last.settles and not settled and not deviations:
         raise PlanError(f"step {settings.step} cannot be seen: {_CURES['stream']}")
     if not settled:
         unseen.append("schedules and counters")
     if last is not None and last.phase == "hold":
         unseen.append("whether publishers are held")
-    found += differences(plan, settings.step, views)
+    deviations += differences(plan, settings.step, views)
     return VerifyResult(
         step=settings.step,
-        differences=tuple(dict.fromkeys(found)),
-        waits=() if found else tuple(dict.fromkeys(waits)),
+        differences=tuple(dict.fromkeys(deviations)),
+        waits=() if deviations else tuple(dict.fromkeys(waits)),
         seen=tuple(" ".join(thing) for thing in seen),
         unseen=tuple(unseen),
     )
@@ -164,11 +164,11 @@ def _configured(file: Path, account: str, wanted: Collection[Thing]) -> View:
         for kind, name in wanted:
             if kind == "permissions":
                 view.seen[kind, name] = users.get(name, {})
-    shares = {name: one.shares for one in load_all(file) for name in one.accounts}
+    shares = {name: located.shares for located in load_all(file) for name in located.accounts}
     for kind, name in wanted:
         if kind in ("exports", "imports"):
             entries = getattr(shares.get(name, NO_SHARES), kind)
-            view.seen[kind, name] = {kind: [as_configured(one) for one in entries]}
+            view.seen[kind, name] = {kind: [as_configured(entry) for entry in entries]}
     return view
 
 
@@ -221,7 +221,7 @@ async def _look(
     plan: Plan,
     texts: Mapping[str, str],
     views: list[View],
-    found: list[str],
+    deviations: list[str],
 ) -> None:
     """What one server shows to this user."""
     async with connection(settings) as client:
@@ -236,7 +236,7 @@ async def _look(
                     continue
                 planned = json.loads(texts[path(step, change, False)])
                 try:
-                    await _config(client, settings, change, planned, view, found)
+                    await _config(client, settings, change, planned, view, deviations)
                 except ApiError:
                     if not on_servers:  # the system account has no streams
                         raise
@@ -249,7 +249,7 @@ async def _config(
     change: Change,
     planned: Fields,
     view: View,
-    found: list[str],
+    deviations: list[str],
 ) -> None:
     """Look at a stream or consumer."""
     name = change.name.replace("/", ".")
@@ -262,7 +262,7 @@ async def _config(
             raise
         stream = change.name.partition("/")[0]
         what = f"stream {stream}" if error.code == _NO_STREAM else f"consumer {change.name}"
-        found.append(
+        deviations.append(
             f"there is no {what} on {settings.where}: are the server and the account right for "
             "the plan?"
         )
@@ -276,7 +276,7 @@ async def _config(
         filters = [only] if only else config.get("filter_subjects") or []
         view.seen["consumer", change.name] = {"filter_subjects": filters}
     for field in other_fields(change, planned, config):
-        found.append(
+        deviations.append(
             f"{change.kind} {change.name}: its {field} has changed since the plan was made, and "
             "the plan's files would change it back: make the plan again"
         )
@@ -394,7 +394,7 @@ def _monitored(url: str, account: str) -> tuple[View, set[str]]:
     if detail is None:
         raise PlanError(f"{url} has no account {account}: is it the right server for the plan?")
     return View(name, {("mappings", account): _mappings(detail)}), {
-        one.remote_name for one in routes
+        route.remote_name for route in routes
     }
 
 

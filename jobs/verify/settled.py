@@ -49,11 +49,11 @@ def unsettled(nats: NatsSettings, plan: Plan, step: int) -> Iterator[str]:
     """
     mappings = mappings_of(expected(plan, step).get(("mappings", plan.account), {}))
     network = Network(())
-    if any(one.settles == "counters" for one in plan.steps[:step]):
+    if any(planned.settles == "counters" for planned in plan.steps[:step]):
         network = Network(asyncio.run(_streams(nats)))
-    for one in plan.steps[:step]:
-        for stream in one.streams:
-            is_schedules = one.settles == "schedules"
+    for planned in plan.steps[:step]:
+        for stream in planned.streams:
+            is_schedules = planned.settles == "schedules"
             batches = _read(nats, JetStreamSettings(stream=stream, headers_only=is_schedules))
             lines = list(
                 _schedules(stream, batches, mappings)
@@ -62,7 +62,7 @@ def unsettled(nats: NatsSettings, plan: Plan, step: int) -> Iterator[str]:
             )
             yield from lines[:_MOST]
             if more := lines[_MOST:]:
-                yield f"stream {stream}: {len(more):,} more {one.settles} like these"
+                yield f"stream {stream}: {len(more):,} more {planned.settles} like these"
 
 
 async def _streams(nats: NatsSettings) -> tuple[StreamConfig, ...]:
@@ -102,7 +102,7 @@ def _schedules(
 def _counters(
     stream: str, batches: Iterable[pa.RecordBatch], mappings: AccountMappings, network: Network
 ) -> Iterator[str]:
-    feeds = [one for one in network.feeds(stream) if sums(one.taker)]
+    feeds = [feed for feed in network.feeds(stream) if sums(feed.taker)]
     last: dict[bytes, bytes] = {}
     is_whole: dict[bytes, bool] = {}  # whether the first increment is still there
     carried: dict[bytes, int] = defaultdict(int)
@@ -153,7 +153,7 @@ def _counters(
 def _sums(feeds: Iterable[Feed], subject: bytes) -> set[tuple[str, str]]:
     """The streams that add a counter up, each with the name of the sum."""
     stored = decode(subject)
-    results = ((one.taker, one.take(stored).subject) for one in feeds)
+    results = ((feed.taker, feed.take(stored).subject) for feed in feeds)
     return {
         (taker.name, taker.ingress(name, None).subject or name)
         for taker, name in results

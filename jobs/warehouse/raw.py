@@ -33,5 +33,5 @@ def readable(raw: bytes) -> str:
         return _UNREADABLE.sub(_escape, raw).decode("ascii")
 
 
-def _escape(found: re.Match[bytes]) -> bytes:
-    return rb"\\" if found[0] == b"\\" else b"\\x%02X" % found[0][0]
+def _escape(match: re.Match[bytes]) -> bytes:
+    return rb"\\" if match[0] == b"\\" else b"\\x%02X" % match[0][0]
