@@ -17,7 +17,7 @@ from jobs.warehouse.accounting import Archived
 from orchestration.archive import CHECKS, Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
-from orchestration.assets.suites import UserSuites, actions_of
+from orchestration.assets.suites import UserSuites
 from orchestration.days import add_metadata_by_day, days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.columns import columns_of
@@ -26,13 +26,10 @@ from orchestration.metadata.values import Results, link, throughput
 
 def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     """Ingests every source of the archive, in order."""
-    # Great Expectations takes longer to import than all else: not when Dagster loads.
-    from expectations.docs import keep
-
     days = days_of(context)
     started = time.monotonic()
     with failing_with_one_line():
-        actions = actions_of(archive)
+        suites = UserSuites(archive, "messages", days, context.log.warning)
         added, refused, measures = 0, None, measure_messages(())
         manifest: list[Row] = []
         for source in archive.sources:
@@ -52,18 +49,14 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         table = tables.open_table(archive.tables, specs.MESSAGES)
         archived = Archived.of(table, archive.stream)
         check, rows = messages_check(archived, days), archived.digest_of(days)
+        files = tables.data_files(table, archive.stream, days)
         if refused is not None or measures.archive == rows:
             # What the gate has looked at is all that there is.
             report = report_on(measures, check.suite, manifest)
         else:
-            files = tables.data_files(table, archive.stream, days)
             report = check.of(archive.session, table, files)
-        name = f"{archive.stream} {days[0]} to {days[-1]}"
-        suites = UserSuites(archive, "messages", name, actions, context.log.warning)
-        files = tables.data_files(table, archive.stream, days)
         report = replace(report, results=(*report.results, *suites(archive.session, table, files)))
-        warn = context.log.warning
-        page = keep(report, archive.reports_folder, name=name, actions=actions, warn=warn)
+        page = suites.keep(report)
         counts = rows_by_day(table, archive.stream, days)
     yield from checks.results(archive, ASSET, report, page, suites.pages)
     if refused is not None:

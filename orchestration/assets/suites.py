@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from expectations.quarantine import Sieve
 
 
-def actions_of(archive: Archive) -> list[ValidationAction]:
-    """The actions of an archive; made before a table is, so that a mistake in one costs nothing.
+def _actions_of(archive: Archive) -> list[ValidationAction]:
+    """The actions of an archive.
 
     Raises:
         NatsTransformError: an action is not known, or its arguments are wrong.
@@ -58,7 +59,9 @@ def actions_of(archive: Archive) -> list[ValidationAction]:
 
 
 class UserSuites:
-    """The suites of a user about a table; called with data files, it gives their results.
+    """What a user adds to the checks of a table; called with data files, it gives the results.
+
+    Make it before the table is, so that a mistake in an action or a suite costs nothing.
 
     Attributes:
         pages: the page of each suite in Data Docs.
@@ -68,12 +71,13 @@ class UserSuites:
         self,
         archive: Archive,
         table: str,
-        name: str,
-        actions: Sequence[ValidationAction],
+        days: Sequence[date],
         warn: Callable[[str], object],
     ) -> None:
         self.pages: dict[str, Path] = {}
-        self._archive, self._name, self._actions, self._warn = archive, name, actions, warn
+        self._folder, self._warn = archive.reports_folder, warn
+        self._name = f"{archive.stream} {days[0]} to {days[-1]}"
+        self._actions = _actions_of(archive)
         self._suites = [
             (suite, _read(archive, suite)) for suite in archive.expectations if suite.table == table
         ]
@@ -87,13 +91,18 @@ class UserSuites:
         results: list[ExpectationResult] = []
         frame = frame_of(spark, table, files) if self._suites else None
         for _, suite in self._suites:
-            folder = self._archive.reports_folder
             suite_results, page = run_checkpoint(
-                suite, frame, folder, self._name, self._actions, self._warn
+                suite, frame, self._folder, self._name, self._actions, self._warn
             )
             self.pages[suite.name] = page
             results += suite_results
         return results
+
+    def keep(self, report: Report) -> Path:
+        """Puts a report into Data Docs, and runs the actions; gives its page."""
+        from expectations.docs import keep
+
+        return keep(report, self._folder, name=self._name, actions=self._actions, warn=self._warn)
 
     def sieve(self) -> Sieve | None:
         """What finds the rows for the quarantine; None if no suite asks for one.

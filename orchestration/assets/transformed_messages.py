@@ -15,7 +15,7 @@ from nats_transform import NatsTransformError
 from orchestration.archive import CHECKS, Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
-from orchestration.assets.suites import UserSuites, actions_of
+from orchestration.assets.suites import UserSuites
 from orchestration.days import add_metadata_by_day, days_of
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
@@ -28,13 +28,10 @@ from orchestration.promotion import changes, place_of, published
 
 def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     """Transforms the days; a check that fails as an error keeps the table as it was."""
-    # Great Expectations takes longer to import than all else: not when Dagster loads.
-    from expectations.docs import keep
-
     days = days_of(context)
     started = time.monotonic()
     with failing_with_one_line():
-        actions = actions_of(archive)
+        suites = UserSuites(archive, "transformed_messages", days, context.log.warning)
         mappings, version = mapping_in_force(context.instance, archive)
         before = published(archive)
         place = place_of(archive, version, before)
@@ -44,15 +41,12 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             confidence=archive.confidence,
             columns=archive.columns,
         )
-        name = f"{archive.stream} {days[0]} to {days[-1]}"
-        suites = UserSuites(archive, "transformed_messages", name, actions, context.log.warning)
         result = transform(archive.session, settings, mappings, also=suites, sift=suites.sieve())
         report = suites.with_quarantine(
             cast(Report, result.report),  # checks are not left out here
             result.quarantined,
         )
-        warn = context.log.warning
-        page = keep(report, archive.reports_folder, name=name, actions=actions, warn=warn)
+        page = suites.keep(report)
     # The checks that refuse it are results all the same.
     yield from checks.results(archive, ASSET, report, page, suites.pages)
     if result.refused is not None:
