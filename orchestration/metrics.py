@@ -42,21 +42,19 @@ class Runs(Collector):
         count = GaugeMetricFamily(
             "nats_transform_runs", "Runs in Dagster's storage, by status.", labels=["status"]
         )
-        for status in dg.DagsterRunStatus:
-            runs = self.instance.get_runs_count(dg.RunsFilter(statuses=[status]))
-            count.add_metric([status.value], runs)
-        yield count
         age = GaugeMetricFamily(
             "nats_transform_oldest_run_age_seconds",
             "How long ago the oldest run with this status was requested. No such run, no sample.",
             labels=["status"],
         )
-        for status in (
-            status_of_run for status_of_run in dg.DagsterRunStatus if status_of_run not in _ENDED
-        ):
+        for status in dg.DagsterRunStatus:
             chosen = dg.RunsFilter(statuses=[status])
+            count.add_metric([status.value], self.instance.get_runs_count(chosen))
+            if status in _ENDED:
+                continue
             for record in self.instance.get_run_records(chosen, limit=1, ascending=True):
                 age.add_metric([status.value], time.time() - record.create_timestamp.timestamp())
+        yield count
         yield age
 
     def _last_runs(self) -> Iterator[GaugeMetricFamily]:

@@ -44,11 +44,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             "consumers": ", ".join(result.consumers),
             "schedules": result.schedules,
             "rewritten headers": sum(result.rewritten.values()),
-            "findings": table(
-                ("code", "finding"),
-                [(f.code, f.message) for f in result.findings],
-                empty="none",
-            ),
+            "findings": table(("code", "finding"), findings, empty="none"),
             **throughput(result.messages, time.monotonic() - started),
             "mapping version": result.mapping_version or "",
             "digest": result.digest,
