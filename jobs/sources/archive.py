@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -270,7 +270,7 @@ class ArchiveSource:
     def _first_since(self, moment: datetime) -> int:
         """The first sequence that was stored at or after a moment; one past the last if none."""
         since = utc(moment) - datetime(1970, 1, 1, tzinfo=UTC)
-        ns = ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+        ns = since // timedelta(microseconds=1) * 1000
         run = next((run for run in self._runs if run.latest >= ns), None)
         if run is None:
             return self._last + 1

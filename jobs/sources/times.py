@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 _SECOND_NS = 1_000_000_000
@@ -61,8 +61,7 @@ def _minute(whole: str, zone: str | None) -> int:
     moment = datetime.fromisoformat(whole + (zone or "").upper())
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return since.days * 86_400 + since.seconds
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
 
 
 def exact_ns(value: Any) -> int:
