@@ -343,7 +343,7 @@ class _Cleaning:
             forget_digests(table, live)
         filesystem, lists = filesystem_of(f"{table.location()}/metadata/", table)
         deleted, waiting = 0, []
-        for entry in unused(table, entries, live):
+        for entry in unused(entries, live):
             is_known = entry.path in replaced or entry.path.startswith(lists)
             if not (is_known or f"/data/{self._prefix}" in entry.path):
                 has_them = self._has_messages(filesystem, entry)

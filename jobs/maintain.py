@@ -148,7 +148,7 @@ def _maintain(catalog: Catalog, name: str, now: datetime, retention: timedelta) 
     files = size = 0
     kept = []
     with step(f"looking at the files of {name}"):
-        for entry in unused(table, entries, live):
+        for entry in unused(entries, live):
             if entry.mtime > now - age:
                 kept.append(entry.mtime)
             else:

@@ -111,22 +111,22 @@ def _files_of(table: Table, days: Collection[Day]) -> list[DataFile]:
 def _own_days(branch: Branch) -> list[Day]:
     """The days that differ from those that the branch began with."""
     here, base = (
-        {day: {file.file_path for file in files} for day, files in _by_day(state).items()}
+        {
+            day: {file.file_path for file in files}
+            for day, files in by_day(state, data_files(state)).items()
+        }
         for state in (branch, Branch(branch, base_of(branch.branch)))
     )
     return [day for day in here.keys() | base.keys() if here.get(day) != base.get(day)]
-
-
-def _by_day(table: Table) -> dict[Day, list[DataFile]]:
-    return by_day(table, data_files(table))
 
 
 def _incomplete(warehouse: Warehouse, branches: list[Branch], days: Collection[Day]) -> str | None:
     """Why the days of the branch are not whole: messages of them were ingested since."""
     messages, rows = find_table(warehouse, MESSAGES), Counter[Day]()
     for branch in branches:
-        for own, files in _by_day(branch).items():
-            rows[own] += sum(file.record_count for file in files)
+        key = stream_and_day(branch)
+        for file in data_files(branch):
+            rows[key(file)] += file.record_count
     for stream, day in days:
         archived = {} if messages is None else Archived.of(messages, stream).days
         count, _ = archived.get(day, (rows[stream, day], ""))

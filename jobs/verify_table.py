@@ -110,7 +110,7 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         return Verified(
             table=check.spec.name,
             days=tuple(days),
-            messages=_rows(files),
+            messages=sum(file.record_count for file in files),
             mapping_version=version,
             changed_files=changed,
             not_looked_at=not_looked_at(table, files),
@@ -176,7 +176,3 @@ def _suite(settings: VerifyTableSettings, archive: Digest, version: str) -> Suit
 def _by_day(table: Table, stream: str, days: Sequence[date] | None) -> dict[date, list[DataFile]]:
     of_day = tables.by_day(table, tables.data_files(table, stream, days))
     return {day: files for (_, day), files in of_day.items()}
-
-
-def _rows(files: Sequence[DataFile]) -> int:
-    return sum(file.record_count for file in files)

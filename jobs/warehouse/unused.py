@@ -17,15 +17,10 @@ YOUNG = timedelta(days=1)
 _COUNT = "total-data-files"  # in the summary of a snapshot, by Iceberg's specification
 
 
-def unused(
-    table: Table, entries: Iterable[pafs.FileInfo], needed: Container[str]
-) -> Iterator[pafs.FileInfo]:
-    """Those files in the folders of a table that are not needed.
+def unused(entries: Iterable[pafs.FileInfo], needed: Container[str]) -> Iterator[pafs.FileInfo]:
+    """Those files of a table whose paths are not needed.
 
-    Args:
-        entries: its files, listed before what is needed was read: so one that was published in
-            between is known.
-        needed: their paths.
+    List them before you read what is needed: so one that was published in between is known.
     """
     for entry in entries:
         # Hadoop's local file system keeps a checksum beside each file.
