@@ -359,13 +359,15 @@ _A = TypeVar("_A", bound=BaseModel)
 
 NO_JETSTREAM = 10039
 """The `err_code` of an account without JetStream; also ours where nobody answers at all."""
+CONSUMER_NOT_FOUND, MESSAGE_NOT_FOUND, STREAM_NOT_FOUND = 10014, 10037, 10059
+"""The same of what is not there."""
 
 
 class ApiError(ArchiveError):
     """A server answered with an error, or with nothing that counts as an answer.
 
     Attributes:
-        code: the server's `err_code`, such as 10059 for "stream not found"; 0 for no answer.
+        code: the server's `err_code`, such as `STREAM_NOT_FOUND`; 0 for no answer.
     """
 
     def __init__(self, message: str, code: int = 0) -> None:

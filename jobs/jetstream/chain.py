@@ -29,9 +29,9 @@ from nats import errors as nats_errors
 
 from jobs.errors import ArchiveError, JobError, text_of
 from jobs.jetstream import wire
-from jobs.jetstream.answers import Ack, ApiError
+from jobs.jetstream.answers import STREAM_NOT_FOUND, Ack, ApiError
 from jobs.jetstream.connection import RawClient, refusal
-from jobs.jetstream.stream import STREAM_NOT_FOUND, StreamState, stream_state
+from jobs.jetstream.stream import StreamState, stream_state
 from jobs.jetstream.target import MSG_ID, Replayed, Target
 from jobs.settings.connection import NatsSettings
 

@@ -21,11 +21,11 @@ import pyarrow as pa
 from nats import errors as nats_errors
 
 from jobs.errors import ArchiveError, text_of
-from jobs.jetstream.answers import ApiError, StreamInfo
+from jobs.jetstream.answers import STREAM_NOT_FOUND, ApiError, StreamInfo
 from jobs.jetstream.connection import LARGEST_MESSAGE, RawClient, api, connection, refusal
 from jobs.jetstream.headers import header_columns
 from jobs.jetstream.pull import Delivered, Pull, arrive, consumer, pulling, request
-from jobs.jetstream.stream import STREAM_NOT_FOUND, JetStreamSettings, StreamState
+from jobs.jetstream.stream import JetStreamSettings, StreamState
 from jobs.settings.connection import NatsSettings
 from jobs.warehouse.rows import constant, header_values, rows_of
 

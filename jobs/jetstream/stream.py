@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.errors import ArchiveError
-from jobs.jetstream.answers import ApiError, Names, StreamInfo
+from jobs.jetstream.answers import STREAM_NOT_FOUND, ApiError, Names, StreamInfo
 from jobs.jetstream.connection import RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
 from jobs.settings.connection import NatsSettings
@@ -21,7 +21,6 @@ from jobs.settings.days import utc
 from nats_transform.errors import did_you_mean
 from nats_transform.mappings.subject import ANY_TAIL
 
-STREAM_NOT_FOUND = 10059
 _SUBJECTS = 100_000  # nats-server counts so many in one answer
 # What one range should hold, in bytes as the stream counts them: large enough for good Parquet
 # files, small enough that the tasks of a job even out.

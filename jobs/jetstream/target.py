@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from jobs.errors import ArchiveError
-from jobs.jetstream.answers import ApiError, Message, Stored
+from jobs.jetstream.answers import MESSAGE_NOT_FOUND, ApiError, Message, Stored
 from jobs.jetstream.connection import RawClient, api
 from jobs.jetstream.control import OWN
 from jobs.jetstream.headers import Pair, pairs_of, parse_headers
@@ -27,7 +27,6 @@ from nats_transform.mappings.subject import SEPARATOR, encode, subscribes
 SOURCE = OWN + b"Source"
 """`<mapping version> <sequence> <stream>` of the archived message; the stream percent-encoded."""
 MSG_ID = b"Nats-Msg-Id"
-_NO_MESSAGE = 10037
 _ONE_BY_ONE = 500  # messages; more are read through a consumer
 _MOST_ONE_BY_ONE = 1_000_000  # messages, whatever the server says
 _AT_ONCE = 50  # requests on the way
@@ -178,6 +177,6 @@ class Target:
             subject = f"STREAM.MSG.GET.{self.name}"
             return (await api(client, nats, Message, subject, {"seq": seq})).message
         except ApiError as error:
-            if error.code == _NO_MESSAGE:
+            if error.code == MESSAGE_NOT_FOUND:
                 return None
             raise

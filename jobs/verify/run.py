@@ -18,6 +18,9 @@ from pydantic import BaseModel, ValidationError
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.answers import (
+    CONSUMER_NOT_FOUND,
+    MESSAGE_NOT_FOUND,
+    STREAM_NOT_FOUND,
     AccountDetail,
     Accountz,
     ApiError,
@@ -55,8 +58,6 @@ from nats_transform.plan.state import (
 )
 
 _M = TypeVar("_M", bound=BaseModel)
-_NO_STREAM, _NO_CONSUMER = 10059, 10014
-_NO_MESSAGE = 10037
 _NO_ACCOUNT = 400  # what /accountz answers then
 _STATSZ = "$SYS.REQ.SERVER.PING.STATSZ"
 _ACCOUNTZ = "$SYS.REQ.SERVER.PING.ACCOUNTZ"
@@ -117,7 +118,8 @@ def verify(settings: VerifySettings) -> VerifyResult:
                     waits += unsettled(server, plan, settings.step)
                     settled = True
                 except ApiError as error:
-                    if error.code == _NO_STREAM:  # else the system account, which has no streams
+                    # Else it is the system account, which has no streams.
+                    if error.code == STREAM_NOT_FOUND:
                         deviations.append(str(error))
             if settings.probe is not None:
                 views.append(asyncio.run(probe(server, plan, settings.step, settings.probe)))
@@ -258,10 +260,10 @@ async def _config(
         model = StreamInfo if change.kind == "stream" else ConsumerInfo
         info = await api(client, settings, model, f"{change.kind.upper()}.INFO.{name}")
     except ApiError as error:
-        if error.code not in (_NO_STREAM, _NO_CONSUMER):
+        if error.code not in (STREAM_NOT_FOUND, CONSUMER_NOT_FOUND):
             raise
         stream = change.name.partition("/")[0]
-        what = f"stream {stream}" if error.code == _NO_STREAM else f"consumer {change.name}"
+        what = f"stream {stream}" if error.code == STREAM_NOT_FOUND else f"consumer {change.name}"
         deviations.append(
             f"there is no {what} on {settings.where}: are the server and the account right for "
             "the plan?"
@@ -326,7 +328,7 @@ async def _last(
             answer = await api(client, settings, Message, subject, {"last_by_subj": filter})
             last = max(last, answer.message.seq)
         except ApiError as error:
-            if error.code != _NO_MESSAGE:
+            if error.code != MESSAGE_NOT_FOUND:
                 raise
     return last
 
