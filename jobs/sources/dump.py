@@ -79,7 +79,7 @@ def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]
     pairs = headers.flatten()
     names, values = (column.view(pa.binary()) for column in pairs.flatten())
     parents = pc.list_parent_indices(headers)
-    broken = [pc.match_substring(text, end) for text in (names, values) for end in ("\r", "\n")]
+    broken = [pc.match_substring_regex(text, "[\r\n]").fill_null(False) for text in (names, values)]
     for what, wrong in (
         ("no sequence", seq.is_null()),
         ("no subject", rows.column("subject").is_null()),
@@ -94,18 +94,11 @@ def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]
         ),
         (
             "a header with a line break, which no NATS header can have",
-            _rows_with(_any(broken), parents, len(rows)),
+            _rows_with(pc.or_(*broken), parents, len(rows)),
         ),
     ):
         if count := wrong.true_count:
             yield what, (count, pc.min(seq.filter(wrong)).as_py())
-
-
-def _any(columns: Sequence[pa.Array]) -> pa.Array:
-    is_any = columns[0].fill_null(False)
-    for column in columns[1:]:
-        is_any = pc.or_(is_any, column.fill_null(False))
-    return is_any
 
 
 def _rows_with(wrong: pa.Array, parents: pa.Array, count: int) -> pa.Array:
