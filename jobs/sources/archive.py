@@ -44,10 +44,8 @@ class Run:
 
     Attributes:
         start: the place where reading must start; other messages may come first.
-        first, last: the first and last sequence.
         messages: how many of the messages are wanted.
         day: the latest day of these and all earlier messages, in days since 1970.
-        latest: the latest time of the messages.
     """
 
     start: Point

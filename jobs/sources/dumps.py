@@ -30,7 +30,6 @@ class Block:
     """The part of a file that one task reads.
 
     Attributes:
-        file: the file.
         start, end: bytes of JSON lines, or row groups of Parquet; the end is exclusive, and None
             is the end of the file.
         messages: how many messages begin in it.

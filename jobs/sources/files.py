@@ -36,7 +36,6 @@ class DumpFile:
 
     Attributes:
         path: a path of this machine, or the address of an object store.
-        size: the size of the file, in bytes.
         columns: what the names of its folders say, such as `cluster=east`, below what was given.
     """
 

@@ -77,9 +77,6 @@ class Rule:
     """One destination of a mapping.
 
     Attributes:
-        source: the source of the mapping.
-        destination: the destination as it is written.
-        weight: the weight in percent.
         cluster: the cluster it is for; empty for those without an entry of their own.
     """
 
@@ -95,9 +92,6 @@ class Version:
 
     Attributes:
         mapping_version: SHA-256 of the canonical form.
-        recorded_at: when it was first used.
-        account: the account of the mappings.
-        seed: the seed of the draws.
         canonical: the canonical form; `nats_transform.config.from_canonical` reads it.
         rules: one for each destination, in the order of the file.
         findings: what `check` found: code, severity, message, source and destination of each.
