@@ -86,6 +86,10 @@ class JsonLines:
         Raises:
             ArchiveError: the file cannot be read, or a line is no message.
         """
+        with no_search_for_cycles():
+            yield from self._batches(block)
+
+    def _batches(self, block: Block) -> Iterator[pa.RecordBatch]:
         parser, size = _Parser(self.settings.columns), 0
         messages: list[Message] = []
         for place, line in enumerate(_lines(self.storage, block)):
