@@ -157,4 +157,4 @@ def test_every_job_and_its_page_is_where_it_is_said_to_be(name: str) -> None:
     assert callable(job.function)
     assert job.model.model_json_schema()["properties"]
     if job.page is not None:
-        assert callable(import_module(f"jobs.{job.page}").write)
+        assert callable(import_module(f"jobs.{job.page}").render)
