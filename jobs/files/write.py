@@ -1,6 +1,6 @@
 """The Parquet files that tasks write.
 
-The encodings are those that measured best (`docs/performance.md`): zstd level 1 with DELTA
+The encodings are those that measured best (`docs/measurements.md`): zstd level 1 with DELTA
 encodings is smaller than zstd level 3 without them, and takes a third of the time. Spark, DuckDB,
 Polars and PyIceberg can read the files. Row groups are cut by bytes.
 """
