@@ -19,6 +19,8 @@ def main() -> None:
     """Runs the command line. Its import takes a moment, in which Ctrl-C prints one line too."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupted)
+    # Looking for them reads a file of every package of the environment.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from cli.main import main as command_line
 
     sys.exit(command_line())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
+from importlib.util import cache_from_source
 from typing import Any, TypeAlias
 
-from lark import Lark, Token, Transformer
+from lark import Lark, __version__
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
 from nats_transform.config.tree import MAX_DEPTH, quoted, too_deep
@@ -18,10 +23,27 @@ Complaint: TypeAlias = Callable[[str, int, "list[str]"], tuple[int, str] | None]
 
 
 @cache
-def grammar(name: str, transformer: Transformer[Token, Any] | None = None) -> Lark:
-    """The grammar in a file of this package."""
+def grammar(name: str) -> Lark:
+    """The grammar in a file of this package.
+
+    Its tables are kept beside the bytecode of this module: to make them takes ten times as long as
+    to load them.
+    """
     text = files("nats_transform.config").joinpath(name).read_text("utf-8")
-    return Lark(text, parser="lalr", lexer="contextual", transformer=transformer)
+    digest = sha256(f"{__version__} {text}".encode()).hexdigest()[:16]
+    kept = f"{cache_from_source(__file__)}.{digest}"
+    try:
+        with open(kept, "rb") as file:
+            return Lark.load(file)
+    except Exception:  # noqa: BLE001 - there is none, or it is damaged in any way
+        lark = Lark(text, parser="lalr", lexer="contextual")
+    if not sys.dont_write_bytecode:
+        new = f"{kept}.{os.getpid()}"  # several processes may write it at once
+        with suppress(OSError):  # the folder may not be ours to write into
+            with open(new, "wb") as file:
+                lark.save(file)
+            os.replace(new, kept)
+    return lark
 
 
 def parse(

@@ -126,8 +126,7 @@ class _Build(Transformer[Token, list[_Item]]):
 
 def _parse(text: str, path: str) -> list[_Item]:
     """The entries of a file as they are written."""
-    items: list[_Item] = parse(grammar("server_conf.lark", _BUILD), text, path, _WORDS, _complaint)
-    return items
+    return _BUILD.transform(parse(grammar("server_conf.lark"), text, path, _WORDS, _complaint))
 
 
 _BUILD = _Build()

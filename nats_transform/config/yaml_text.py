@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from nats_transform.config.tree import (
     MAX_DEPTH,
@@ -23,6 +21,9 @@ from nats_transform.config.tree import (
     too_deep,
 )
 from nats_transform.errors import Place
+
+if TYPE_CHECKING:
+    import yaml
 
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -45,6 +46,8 @@ def parse_yaml(text: str, path: str) -> Node:
     Raises:
         InvalidConfig: it is no YAML, has several documents, a tag, or a key that stands twice.
     """
+    import yaml  # most configurations are no YAML
+
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     anchors: dict[str, Node] = {}
     stack: list[_Open] = []
