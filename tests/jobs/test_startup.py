@@ -29,6 +29,15 @@ print(pa.table({{"a": [1, None]}}).to_pandas()["a"].sum())
 """
 
 
+# An environment without the extra `spark`.
+WITHOUT_SPARK = """
+import sys
+class Hidden:
+    def find_spec(self, fullname, path, target=None):
+        if fullname.partition(".")[0] in ("pandas", "py4j", "pyspark"):
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+sys.meta_path.insert(0, Hidden())
+"""
 MAPPING = "mappings { a: [ {destination: b, weight: 50}, {destination: c, weight: 50} ] }"
 WORK = """
 import json, sys
@@ -61,12 +70,43 @@ def work(tmp_path: Path) -> dict[str, dict[str, Any]]:
 
 def test_small_work_needs_no_spark(work: dict[str, dict[str, Any]]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WORK.format(slow=SLOW)],
+        [sys.executable, "-c", WITHOUT_SPARK + WORK.format(slow=SLOW)],
         input=json.dumps([*work.items()]),
         capture_output=True,
         text=True,
     )
     assert done.stdout.splitlines() == [f"{name} []" for name in work], done.stderr
+
+
+@pytest.mark.parametrize("where", [["--engine", "spark"], ["--remote", "sc://localhost"]])
+def test_what_needs_spark_says_how_to_get_it(
+    work: dict[str, dict[str, Any]], tmp_path: Path, where: list[str]
+) -> None:
+    command = ["ingest", "--stream", "S", "--jsonl", "a.jsonl", "--warehouse", "w", *where]
+    code = f"{WITHOUT_SPARK}from cli.main import main\nmain({command})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "nats-transform: Spark is not installed: pip install 'nats-transform[spark]', or take the "
+        "engine process\n"
+    )
+
+
+def test_the_library_says_how_to_get_spark() -> None:
+    code = f"{WITHOUT_SPARK}import nats_transform.spark"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: nats_transform.spark needs Spark: pip install 'nats-transform[spark]'"
+    )
+
+
+def test_every_job_can_be_imported_without_spark() -> None:
+    names = [f"jobs.{job.work.partition(':')[0]}" for job in JOBS.values()]
+    code = f"{WITHOUT_SPARK}import importlib\nprint(*map(importlib.import_module, {names}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.spark
