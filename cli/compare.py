@@ -53,8 +53,8 @@ def command(result: CompareResult, settings: CompareSettings) -> None:
         same = change.before == change.after
         then = "the same, with another subject" if same else _outcome(change.after)
         print_line(f"{plural(change.messages, 'message')}: {_outcome(change.before)} -> {then}")
-    if more := and_more(len(result.differences) - _CHANGES):
-        print_line(f"see --json for the others{more}")
+    if (left_out := len(result.differences) - _CHANGES) > 0:
+        print_line(f"see --json for the others{and_more(left_out)}")
     for move in result.examples:
         subject, old, new = (
             "none" if subject is None else shown(subject)

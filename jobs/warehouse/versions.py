@@ -18,7 +18,7 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
-from jobs.errors import JobError
+from jobs.errors import JobError, NoTable
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import specs, tables
 from jobs.warehouse.raw import readable
@@ -217,15 +217,19 @@ def find(warehouse: Warehouse, version: str) -> Version:
 
     Raises:
         UnknownVersion: none or several begin so.
-        NoTable: none was ever recorded.
     """
-    versions = [
-        recorded for recorded in read(warehouse) if recorded.mapping_version.startswith(version)
-    ]
-    if len(versions) != 1:
-        what = (
-            f"{len(versions)} mapping versions begin" if versions else "no mapping version begins"
+    try:
+        recorded = read(warehouse)
+    except NoTable:  # the commands of 0.1.0 recorded none
+        recorded = []
+    versions = [known for known in recorded if known.mapping_version.startswith(version)]
+    if not versions:
+        raise UnknownVersion(
+            f"no mapping version begins with {version[:12]} in {warehouse} (0.1.0 recorded none): "
+            "transform its days again, or give the mapping to a command that takes --mapping"
         )
+    if len(versions) > 1:
+        what = f"{len(versions)} mapping versions begin"
         raise UnknownVersion(f"{what} with {version} in {warehouse}")
     return versions[0]
 

@@ -1,4 +1,4 @@
-"""An archive that release 0.1.0 made: it is read, grows new columns and keeps its digests."""
+"""An archive that release 0.1.0 made: every command reads it, and its digests stay."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from jobs.erase import erase
 from jobs.ingest import ingest
+from jobs.jetstream.process import nats_server
 from jobs.session import SessionOnDemand
 from jobs.settings.erase import EraseSettings
 from jobs.settings.ingest import IngestSettings
@@ -21,8 +22,11 @@ from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import open_table, snapshot_properties
 from nats_transform.digest import Digest
+from tests.support.command import nats_transform
+from tests.support.streams import new_stream
 
 ARCHIVE = Path(__file__).parent / "archive-0.1.0"
+MAPPING = ARCHIVE / "m.conf"
 # As 0.1.0 printed them.
 INGESTED = "675d36701af8f4df"
 TRANSFORM = "5b9a0eccbee0d815"
@@ -39,7 +43,7 @@ def old(tmp_path: Path) -> Warehouse:
 def transform_again(old: Warehouse) -> TransformResult:
     """In this process: the JVM of a session on demand would take longer than the work."""
     settings = TransformSettings(
-        stream="OLD", mapping=ARCHIVE / "m.conf", seed=3, warehouse=old, run_id="again"
+        stream="OLD", mapping=MAPPING, seed=3, warehouse=old, run_id="again"
     )
     return transform(SessionOnDemand(SparkSettings()), settings)
 
@@ -93,3 +97,74 @@ def test_messages_are_erased_from_it(old: Warehouse) -> None:
     assert transform_again(old).messages == 40 - stone.messages
     files = [path for path in old.folder.rglob("*") if path.is_file()]
     assert not [path for path in files if b"orders.\xff" in path.read_bytes()]
+
+
+def run(old: Warehouse, command: str, *more: str) -> tuple[int, str]:
+    """The exit code of a command on the archive, and all that it prints."""
+    assert old.folder is not None
+    code, out, error = nats_transform(*command.split(), *more, "--warehouse", str(old.folder))
+    return code, out + error
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        (f"audit --stream OLD --seed 3 --mapping {MAPPING}", 0, "OLD: undecided, 40 messages"),
+        ("audit --stream OLD", 2, "0.1.0 recorded none"),
+        ("verify-table --stream OLD", 2, "transform its days again"),
+        (f"dry-run --stream OLD --candidate {MAPPING}", 1, "28 messages of 6 subjects change"),
+        (f"plan-canary --stream OLD --mapping {MAPPING}", 0, "orders.*.* in west"),
+        ("compare main main", 0, "40 messages in files of both, 0 more are equal"),
+        ("export --stream OLD --invalid gap --config TMP/new.json --to-backup TMP/b", 1, "35 mess"),
+        (
+            "export --stream OLD --invalid gap --original TMP/new.json --to-backup TMP/b",
+            2,
+            "--mapping",
+        ),
+        ("census export --stream OLD --out TMP/c", 0, "40 messages under 8 subjects"),
+        ("erase --stream OLD --subject plain --reason r", 1, "5 messages would be erased"),
+        ("maintain --json", 0, '"weight_audit": {"snapshots": 0'),
+        ("maintain --remove-stream OLD", 0, "transformed_messages"),
+        pytest.param(
+            f"certify --stream OLD --candidate {MAPPING} --streams TMP",
+            0,
+            "35 messages of 40 tried",
+            marks=pytest.mark.server,
+        ),
+    ],
+)
+def test_every_command_reads_it(
+    old: Warehouse, tmp_path: Path, command: str, code: int, says: str
+) -> None:
+    (tmp_path / "new.json").write_text('{"name": "NEW", "subjects": ["o.>", "o2.>", "e.>", "k.>"]}')
+    found = run(old, command.replace("TMP", str(tmp_path)))
+    assert (found[0], says in found[1]) == (code, True), found[1]
+
+
+def test_it_has_all_after_one_transform(old: Warehouse, tmp_path: Path) -> None:
+    """As CHANGELOG.md says: into a branch, compare, promote."""
+    transform_settings = ("--stream", "OLD", "--seed", "3", "--mapping", str(MAPPING))
+    assert run(old, "transform --branch next", *transform_settings)[0] == 0
+    code, out = run(old, "compare main next")
+    assert (code, "40 more are equal" in out, "0 differ" in out) == (0, True, True)
+    assert "see --json" not in out
+    assert run(old, "promote next")[0] == 0
+    code, out = run(old, "verify-table --stream OLD")
+    assert (code, out.count("40 messages of 2 days")) == (0, 2)
+    assert "whether 2 files of messages changed" in out  # those of 0.1.0 have no hash
+    assert "OLD: undecided, 40 messages" in run(old, "audit --stream OLD")[1]
+    (tmp_path / "s.json").write_text('{"name": "OLD", "subjects": ["orders.>", "kv.>"]}')
+    export = f"export --stream OLD --invalid gap --original {tmp_path}/s.json"
+    code, out = run(old, export, "--to-backup", str(tmp_path / "backup"))
+    assert "with 35 messages" in out, out
+
+
+@pytest.mark.server
+def test_is_replayed(old: Warehouse) -> None:
+    with nats_server() as server:
+        new = new_stream(server, subjects=["orders.>", "o.>", "o2.>", "e.>", "k.>", "plain"])
+        replay = f"replay --stream OLD --to {new.name} --server {server.url} --allow skips"
+        code, out = run(old, replay)
+        assert (code, new.info().state.messages) == (0, 30), out
+        assert run(old, replay)[0] == 0  # what is there already is not sent again
+        assert new.info().state.messages == 30

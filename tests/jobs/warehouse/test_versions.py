@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import NoTable
 from jobs.warehouse import tables, versions
 from jobs.warehouse.versions import Difference, Rule, UnknownVersion
 from nats_transform import AccountMappings, Destination, Mapping
@@ -51,7 +50,7 @@ def test_recorded_once_and_read_back(warehouse: tables.Warehouse) -> None:
 
 
 def test_versions_that_are_not_there(warehouse: tables.Warehouse) -> None:
-    with pytest.raises(NoTable, match="mapping_versions"):
+    with pytest.raises(UnknownVersion, match=r"with abc in .* \(0.1.0 recorded none\): transform"):
         versions.find(warehouse, "abc")
     versions.record(warehouse, CANARY, account="A", seed=7)
     versions.record(warehouse, CANARY, account="A", seed=8)
