@@ -41,7 +41,7 @@ def test_every_command_explains_itself(name: str) -> None:
 
 @pytest.mark.parametrize("asked", ["--version", "-V"])
 def test_version(asked: str) -> None:
-    assert invoke(asked)[:2] == (0, "nats-transform 0.1.0\n")
+    assert invoke(asked)[:2] == (0, "nats-transform 0.2.0\n")
 
 
 @pytest.mark.parametrize("command", [(), ("check",), ("map",), ("census", "export")])

@@ -103,7 +103,7 @@ def test_executors_as_pods(stream: Any, tmp_path: Path) -> None:
     for version in ("1.30", "1.32"):
         passes(tool("kubernetes-validate"), "--strict", "-k", version, str(tmp_path / "pod.yaml"))
     (container,) = pod["spec"]["containers"]
-    assert container["image"] == "registry.example.com/nats-transform:0.1.0"
+    assert container["image"] == "registry.example.com/nats-transform:0.2.0"
     assert "/srv/warehouse" in [mount["mountPath"] for mount in container["volumeMounts"]]
     assert container["resources"]["limits"]["memory"] == "1536Mi"
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
