@@ -38,4 +38,5 @@ if command -v docker >/dev/null 2>&1; then
 else
     echo "release: no docker here, so no image"
 fi
-$run git tag --annotate "$tag" --message "nats-transform $version" --message "$changes"
+# git would take the titles of the section for comments, and leave them out.
+$run git tag --annotate "$tag" --cleanup=whitespace --message "nats-transform $version" --message "$changes"

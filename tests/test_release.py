@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,20 +35,40 @@ def commit(folder: Path) -> None:
     git(folder, "commit", "--quiet", "--allow-empty", "--message", "change")
 
 
-def release(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+def release(
+    folder: Path, *args: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     command = ["sh", "scripts/release.sh", *args]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(checkout: Path) -> None:
     done = release(checkout, "--dry-run")
     assert (done.returncode, done.stderr) == (0, "")
     assert "python -m build --no-isolation --outdir dist ." in done.stdout
-    assert "git tag --annotate v1.2.0" in done.stdout
+    assert "git tag --annotate v1.2.0 --cleanup=whitespace" in done.stdout
     assert "- new" in done.stdout
     assert "- old" not in done.stdout
     assert git(checkout, "tag") == ""
     assert git(checkout, "status", "--porcelain") == ""
+
+
+def test_the_tag_has_the_whole_section_with_its_titles(checkout: Path) -> None:
+    (checkout / "CHANGELOG.md").write_text("## 1.2.0\n\n### New\n\n- new\n\n## 1.1.0\n\n- old\n")
+    for name in ("scripts/sbom.sh", "bin/python", "bin/docker"):
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text('#!/bin/sh\necho "$0 $*"\n')
+        (checkout / name).chmod(0o755)
+    git(checkout, "config", "user.name", "Ada")
+    git(checkout, "config", "user.email", "ada@example.com")
+    commit(checkout)
+    path = f"{checkout}/bin:{os.environ['PATH']}"
+    done = release(checkout, env=os.environ | {"PATH": path})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "bin/python -m build" in done.stdout
+    message = git(checkout, "tag", "--list", "--format=%(contents)", "v1.2.0")
+    assert message.split() == ["nats-transform", "1.2.0", "###", "New", "-", "new"]
+    assert "already" in release(checkout).stderr
 
 
 @pytest.mark.parametrize(
