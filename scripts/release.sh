@@ -32,6 +32,10 @@ changes=$(awk -v title="## $version" '/^## /{on = index($0 " ", title " ") == 1;
     die "CHANGELOG.md has nothing under '## $version': rename '## Unreleased'"
 
 $run python -m build --no-isolation --outdir dist .
+for platform in manylinux_2_17_x86_64 manylinux_2_17_aarch64 macosx_11_0_x86_64 macosx_11_0_arm64; do
+    $run python -m pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist \
+        "--config-settings=--build-option=--plat-name=$platform" "dist/nats_transform-$version.tar.gz"
+done
 $run sh scripts/sbom.sh
 if command -v docker >/dev/null 2>&1; then
     $run docker build --file deploy/Dockerfile --tag "nats-transform:$version" .

@@ -46,6 +46,8 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(checkout: Path) -> Non
     done = release(checkout, "--dry-run")
     assert (done.returncode, done.stderr) == (0, "")
     assert "python -m build --no-isolation --outdir dist ." in done.stdout
+    for platform in ("manylinux_2_17_x86_64", "manylinux_2_17_aarch64", "macosx_11_0_arm64"):
+        assert f"--plat-name={platform} dist/nats_transform-1.2.0.tar.gz" in done.stdout
     assert "git tag --annotate v1.2.0 --cleanup=whitespace" in done.stdout
     assert "- new" in done.stdout
     assert "- old" not in done.stdout

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from jobs.jetstream.process import nats_server
+from nats_transform.kernel.build import platform_tag
 from tests.conformance.client import Client
 from tests.support.censuses import census_file
+from tests.support.libraries import read_library
 
 ROOT = Path(__file__).parents[1]
 MAPPING = """mappings = {
@@ -101,7 +103,76 @@ def test_holds_one_package(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"nats_transform"}
     assert "nats_transform/py.typed" in names
-    assert {"nats_transform/kernel/kernel.so", "nats_transform/backup/backup.so"} <= set(names)
+
+
+# Library -> its functions; and what else of the system it needs.
+FUNCTIONS = {
+    "kernel/kernel.so": {"nats_digest", "nats_map", "nats_prove", "nats_source"},
+    "backup/backup.so": {
+        "nats_archive_scan", "nats_archive_write", "nats_checksum", "nats_gather", "nats_s2_decode",
+        "nats_source",
+    },
+}  # fmt: skip
+NEEDED = {"libc.so.6", "libc.so", "/usr/lib/libSystem.B.dylib"}
+
+
+def inspect(wheel: Path, tag: str) -> None:
+    """Asserts that a wheel is for a platform, and tells nothing of the machine that built it."""
+    assert wheel.name.endswith(f"-py3-none-{tag}.whl")
+    system, major, minor, machine = re.fullmatch(r"([a-z]+)_(\d+)_(\d+)_(\w+)", tag).groups()
+    files = zipfile.ZipFile(wheel)
+    assert not [name for name in files.namelist() if str(ROOT).encode() in files.read(name)]
+    libraries = {name for name in files.namelist() if name.endswith(".so")}
+    assert libraries == {f"nats_transform/{name}" for name in FUNCTIONS}
+    for name, functions in FUNCTIONS.items():
+        data = files.read(f"nats_transform/{name}")
+        library = read_library(data)
+        assert (library.machine, library.exported) == (machine, functions)
+        assert set(library.needed) <= NEEDED
+        oldest = library.oldest or (0, 0)
+        assert system == "musllinux" or (0, 0) < oldest <= (int(major), int(minor))
+        assert library.is_signed == (tag == "macosx_11_0_arm64")
+        texts = re.findall(rb"\0([\w.@+-]*(?:/[\w.+ -]+)+)(?=\0)", data)
+        paths = {text.decode() for text in texts if len(text) > 6}  # shorter ones are code
+        assert paths <= {*NEEDED, "/usr/lib/dyld", f"@rpath/{Path(name).name}"}
+
+
+def test_libraries_of_this_platform(wheel: Path) -> None:
+    inspect(wheel, platform_tag())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "manylinux_2_17_x86_64",
+        "manylinux_2_17_aarch64",
+        "musllinux_1_2_x86_64",
+        "macosx_11_0_arm64",
+        "macosx_11_0_x86_64",
+    ],
+)
+def test_a_wheel_for_every_platform(wheel: Path, tmp_path: Path, tag: str) -> None:
+    """From the sdist, with no program on PATH, so with no compiler of the system."""
+    (sdist,) = wheel.parent.glob("*.tar.gz")
+    home = tmp_path / "home"
+    home.mkdir()
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
+    built = subprocess.run(
+        [*pip, f"--config-settings=--build-option=--plat-name={tag}", str(sdist)],
+        cwd=tmp_path,
+        env={"PATH": "/nonexistent", "HOME": str(home), "PIP_NO_CACHE_DIR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert not [*home.iterdir()]
+    (made,) = tmp_path.glob("*.whl")
+    inspect(made, tag)
+    # A library says which sources it was made from; these are beside it.
+    sources = {f"nats_transform/kernel/{name}" for name in ("column.h", "digest.c", "transform.c")}
+    assert sources <= set(zipfile.ZipFile(made).namelist())
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,13 @@ def compile_library(output: Path, folder: Path, scratch: Path, tag: str | None =
         NotCompiled: the compiler is missing or failed.
     """
     target = ("-target", zig_target(tag or platform_tag()))
+    flags = ["-O3", "-s"]
+    if "macos" in target[1]:  # its name there would be where it was built
+        flags.append(f"-Wl,-install_name,@rpath/{output.name}")
     scratch.mkdir(parents=True, exist_ok=True)
     cache = str(scratch.resolve())
     done = subprocess.run(  # noqa: S603 - our own compiler and arguments
-        [sys.executable, "-m", "ziglang", "cc", *target, *command(output, folder)],
+        [sys.executable, "-m", "ziglang", "cc", *target, *command(output, folder, flags)],
         env=os.environ | {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
         capture_output=True,
         text=True,

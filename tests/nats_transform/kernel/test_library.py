@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -125,32 +124,3 @@ def test_a_failed_build_is_not_ignored(checkout: Path) -> None:
     assert done.returncode != 0
     assert "kernel could not be compiled for" in done.stderr
     assert not (checkout / "nats_transform/kernel/kernel.so").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tag", "magic"),
-    [
-        ("manylinux_2_17_aarch64", b"\x7fELF"),
-        ("musllinux_1_2_x86_64", b"\x7fELF"),
-        ("macosx_11_0_arm64", b"\xcf\xfa\xed\xfe"),
-    ],
-)
-def test_wheels_for_other_platforms(checkout: Path, tag: str, magic: bytes) -> None:
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "."),
-            f"--config-settings=--build-option=--plat-name={tag}",
-        ],
-        cwd=checkout,
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = checkout.glob("*.whl")
-    assert wheel.name.endswith(f"-py3-none-{tag}.whl")
-    with zipfile.ZipFile(wheel) as files:
-        names = set(files.namelist())
-        assert files.read("nats_transform/kernel/kernel.so")[:4] == magic
-    # They say whether a library is theirs.
-    sources = {f"nats_transform/kernel/{name}" for name in ("column.h", "digest.c", "transform.c")}
-    assert sources <= names
