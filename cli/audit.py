@@ -36,7 +36,7 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
       nats-transform audit --stream ORDERS --mapping server.conf --report rehearsal.html
     """
     from jobs.audit.headline import headline, worst_first
-    from nats_transform.audit.verdicts import CODES
+    from nats_transform.lint.audit_codes import CODES
 
     how = {"expected": "rehearsal by replay", "observed": "observed"}[result.kind]
     count = plural(result.messages, "message")

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from nats_transform.audit.verdicts import CODES as AUDIT_CODES
+from nats_transform.lint.audit_codes import CODES as AUDIT_CODES
 from nats_transform.lint.findings import CODES as CHECK_CODES
 from nats_transform.lint.findings import Code, Severity
 from nats_transform.migration.findings import CODES as DRY_RUN_CODES
