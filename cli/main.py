@@ -18,6 +18,7 @@ import click
 
 from cli.output import DEBUG, debug, print_line, print_lines
 from jobs.ending import INTERRUPTED, PIPE_CLOSED, UNUSABLE, ended_by_signals, reason_of
+from nats_transform.collector import leave_out_modules
 from nats_transform.errors import did_you_mean, printable
 
 # Panel -> command -> what it is for, in the order of a newcomer's needs. Its module has its name.
@@ -77,6 +78,7 @@ class CommandLine(click.Group):
         command: click.Command = import_module(
             f"{__package__}.{cmd_name.replace('-', '_')}"
         ).command
+        leave_out_modules()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

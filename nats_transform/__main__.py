@@ -3,6 +3,7 @@
 This name is the same in a checkout and in a wheel, which has `cli` as `nats_transform.cli`.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, interrupted)
     # Looking for them reads a file of every package of the environment.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    gc.disable()  # until the modules are there, see `leave_out_modules`
     from cli.main import main as command_line
 
     sys.exit(command_line())

@@ -323,6 +323,19 @@ def test_what_should_be_quick_imports_nothing_heavy(
     assert not loaded & (HEAVY | also)
 
 
+def test_the_collector_is_off_until_a_command_is_imported() -> None:
+    code = (
+        "import sys, gc, click, cli.map\n"
+        "def state(**_): print(gc.isenabled(), gc.get_freeze_count() > 10_000)\n"
+        "cli.map.command.callback = lambda *_: state()\n"
+        "from nats_transform.__main__ import main\n"
+        "sys.argv = ['nats-transform', 'map', '*', 'x.$1', 'a']\n"
+        "main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "True True\n", "")
+
+
 def test_a_closed_standard_output_is_no_stack_trace() -> None:
     run = subprocess.run(
         ["sh", "-c", f"'{SCRIPT}' map '*' 'x.$1' a >&-"], capture_output=True, text=True
