@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.ending import EXTRAS
 from jobs.jetstream.process import nats_server
 from nats_transform.kernel.build import platform_tag
 from tests.conformance.client import Client
@@ -51,7 +52,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install"]
     subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
     packages = next(home.glob("lib/python*/site-packages"))
-    for name in base_distributions():
+    for name in distributions():
         found = distribution(name)
         for top in {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
             if not (packages / top).exists():
@@ -59,24 +60,25 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def base_distributions() -> set[str]:
-    """The names of all distributions that a plain `pip install nats-transform` installs."""
-    found: set[str] = set()
-    waiting = [("nats-transform", "")]
+def distributions(of_extra: str = "") -> set[str]:
+    """The names of all distributions that `pip install 'nats-transform[EXTRA]'` installs."""
+    found: set[tuple[str, str]] = set()
+    waiting = [("nats-transform", of_extra)]
     while waiting:
         name, extra = waiting.pop()
         for line in distribution(name).requires or ():
-            needed, _, marker = line.partition(";")
+            requirement, _, marker = line.partition(";")
             if "extra ==" in marker and f"'{extra}'" not in marker.replace('"', "'"):
                 continue
             if re.search(r"(platform_|sys_platform|python_version|implementation)", marker):
                 continue  # for another machine; cffi's parser is needed to build only
-            match = re.match(r"([\w.-]+)(?:\[(\w+)\])?", needed.strip())
+            match = re.match(r"([\w.-]+)(?:\[(\w+)\])?", requirement.strip())
             assert match is not None
-            if match[1] not in found:
-                found.add(match[1])
-                waiting.append((match[1], match[2] or ""))
-    return found
+            needed = match[1], match[2] or ""
+            if needed not in found:
+                found.add(needed)
+                waiting.append(needed)
+    return {name for name, _ in found}
 
 
 def run(environment: Path, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -252,6 +254,15 @@ def test_a_missing_extra_is_named(
     assert (ended.returncode, ended.stdout) == (2, "")
     assert len(ended.stderr.splitlines()) == 1
     assert f"pip install 'nats-transform[{extra}]'" in ended.stderr
+
+
+def test_extras_bring_what_is_said_of_them() -> None:
+    by_extra = {extra: distributions(extra) for extra in ("", *EXTRAS.values())}
+    for package, extra in EXTRAS.items():
+        assert package.replace("_", "-") in by_extra[extra] - by_extra[""], package
+    assert {"pandas", "pyspark"} <= by_extra["spark"] & by_extra["dagster"]
+    assert not {"pandas", "pyspark"} & by_extra["archive"]
+    assert by_extra["archive"] < by_extra["spark"] < by_extra["dagster"]
 
 
 def test_lives_beside_packages_of_the_same_names(environment: Path, project: Path) -> None:
