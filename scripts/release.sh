@@ -4,9 +4,10 @@
 #     sh scripts/setup.sh sh scripts/release.sh [--dry-run]
 #
 # It checks that nothing is uncommitted, that CHANGELOG.md has a section of the version and that there
-# is no such tag yet. Then it builds the wheel, the sdist, the list of packages and, where docker is,
-# the image; the tag comes last, so a release that failed can be run again. It publishes nothing: push
-# the tag and upload dist/ yourself. With --dry-run it checks, and says what it would do.
+# is no such tag yet. Then it builds the sdist, a wheel for each platform, the list of packages and,
+# where docker is, the image; the tag comes last, so a release that failed can be run again. It
+# publishes nothing: push the tag and upload dist/ yourself. With --dry-run it checks, and says what it
+# would do.
 set -eu
 cd "$(dirname "$0")/.."
 
