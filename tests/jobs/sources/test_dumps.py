@@ -29,7 +29,7 @@ from jobs.settings.ingest import DumpColumns, IngestSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.dump import DumpSource
 from jobs.sources.files import find_files
-from jobs.sources.json_lines import parse_line
+from jobs.sources.line import parse_line
 from jobs.sources.parquet import open_parquet
 from jobs.sources.times import epoch_ns
 from jobs.warehouse.specs import MESSAGES
