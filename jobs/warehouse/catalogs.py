@@ -9,13 +9,14 @@ addresses of its author's to the credentials in the environment. So it is not re
 from __future__ import annotations
 
 import os
-from functools import partial
+import weakref
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
+from pyiceberg.exceptions import ForbiddenError, NamespaceAlreadyExistsError
 from pyiceberg.typedef import RecursiveDict
 from pyiceberg.utils.config import PYICEBERG_HOME, PYICEBERG_YML, Config
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from jobs.errors import WarehouseError
 
@@ -32,12 +33,41 @@ def _of_the_user() -> RecursiveDict | None:
 Config._from_configuration_files = staticmethod(_of_the_user)  # type: ignore[method-assign]
 
 from pyiceberg.catalog import Catalog as Catalog  # noqa: E402
-from pyiceberg.catalog import load_catalog as load_catalog  # noqa: E402
-from pyiceberg.catalog import sql  # noqa: E402
-from pyiceberg.catalog.sql import SqlCatalog as SqlCatalog  # noqa: E402
+from pyiceberg.catalog import MetastoreCatalog as MetastoreCatalog  # noqa: E402
+from pyiceberg.catalog import load_catalog as _load_catalog  # noqa: E402
+from pyiceberg.catalog.noop import NoopCatalog as NoopCatalog  # noqa: E402
 
-# A pool would keep connections, and SQLite's locks with them, until the garbage collector comes by.
-sql.create_engine = partial(create_engine, poolclass=NullPool)  # type: ignore[attr-defined]
+
+def load_catalog(name: str, settings: Mapping[str, Any]) -> Catalog:
+    """A catalog that the user has configured.
+
+    Args:
+        settings: what PyIceberg is told of it beside what is configured.
+    """
+    catalog: Any = _load_catalog(name, **settings)
+    if engine := getattr(catalog, "engine", None):  # of SQL
+        from sqlalchemy import create_engine
+        from sqlalchemy.pool import NullPool
+
+        # A pool would keep connections, and SQLite's locks with them, until the garbage collector
+        # comes by.
+        engine.dispose()
+        catalog.engine = create_engine(engine.url, echo=engine.echo, poolclass=NullPool)
+    if glue := getattr(catalog, "glue", None):  # AWS's library leaves its sockets open
+        weakref.finalize(catalog, glue.close)
+    return cast(Catalog, catalog)
+
+
+def create_namespace(catalog: Catalog, name: str) -> None:
+    """Makes a namespace. Who may not make it finds it made: if not, the next call says so."""
+    try:
+        catalog.create_namespace(name)
+    except (NamespaceAlreadyExistsError, ForbiddenError):
+        pass
+    except Exception as error:
+        # SQLAlchemy's, where another job makes it at the same moment.
+        if type(error).__name__ != "IntegrityError":
+            raise
 
 
 def settings_of(catalog: str) -> RecursiveDict:

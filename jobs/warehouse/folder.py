@@ -5,51 +5,32 @@ Iceberg keeps absolute paths; `paths` finds the files in this folder, wherever i
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
-from pyiceberg.exceptions import NamespaceAlreadyExistsError
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import URL
-from sqlalchemy.exc import IntegrityError, OperationalError
 
 from jobs.errors import WarehouseError
-from jobs.warehouse.catalogs import SqlCatalog
+from jobs.warehouse.catalog_file import FileCatalog
 from jobs.warehouse.paths import FOLDER, NAMESPACE, path_in
 from jobs.warehouse.store import StoreIO, file_of
 
 CATALOG_FILE = "catalog.db"
-_BUSY_SECONDS = 60  # how long to wait for another writer's lock on the catalog
 
 
-class FolderCatalog(SqlCatalog):
+class FolderCatalog(FileCatalog):
     """The catalog of a folder. Its tables are in this folder, even if they were made elsewhere."""
 
     def __init__(self, folder: Path) -> None:
-        database = URL.create(
-            "sqlite", database=str(folder / CATALOG_FILE), query={"timeout": str(_BUSY_SECONDS)}
-        )
-        settings = {
-            "uri": database.render_as_string(),
-            "warehouse": f"file://{folder}",
-            "py-io-impl": f"{FolderIO.__module__}.{FolderIO.__name__}",
-            FOLDER: str(folder),
-        }
+        settings = {"warehouse": f"file://{folder}", FOLDER: str(folder)}
+        super().__init__("nats-transform", folder / CATALOG_FILE, **settings)
         self.folder = folder
-        try:
-            super().__init__("nats-transform", **settings)
-        except OperationalError as error:
-            # PyIceberg looks for its tables and then makes them: another job may do so in between.
-            if "already exists" not in str(error):
-                raise
-            super().__init__("nats-transform", **settings)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table, with its location in this folder."""
@@ -99,9 +80,7 @@ def folder_catalog(folder: Path) -> FolderCatalog:
         raise _unknown(folder, with_data)
     folder.mkdir(parents=True, exist_ok=True)
     catalog = FolderCatalog(folder)
-    # SQLite's answer where another job makes it at the same moment is an IntegrityError.
-    with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError):
-        catalog.create_namespace(NAMESPACE)
+    catalog.create_namespace_if_not_exists(NAMESPACE)
     known = {name for _, name in catalog.list_tables(NAMESPACE)}
     if missing := [name for name in with_data if name not in known]:
         raise _unknown(folder, missing)

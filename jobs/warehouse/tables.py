@@ -12,7 +12,6 @@ import json
 import random
 import sqlite3
 import time
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
@@ -21,8 +20,6 @@ from typing import Any, cast
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
-    ForbiddenError,
-    NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
     RESTError,
@@ -37,12 +34,11 @@ from pyiceberg.table import DataScan, Table, TableProperties
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from jobs.errors import ConcurrentWrite, JobError, NoBranch, NoTable, WarehouseError, text_of
 from jobs.settings.warehouse import MAIN
 from jobs.settings.warehouse import Warehouse as Warehouse
-from jobs.warehouse.catalogs import Catalog, load_catalog, settings_of
+from jobs.warehouse.catalogs import Catalog, create_namespace, load_catalog, settings_of
 from jobs.warehouse.folder import CATALOG_FILE, folder_catalog
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import TableSpec
@@ -57,11 +53,12 @@ _ATTEMPTS = 20
 
 # What catalogs and file systems raise, apart from what PyIceberg raises to say how a commit went.
 _RAISED = (
-    *(OSError, ValueError, ImportError, SQLAlchemyError, sqlite3.Error),
+    *(OSError, ValueError, ImportError, sqlite3.Error),
     *(RESTError, NoSuchNamespaceError),
 )
 _GLUE_RETRIES = "glue.max-retries"
-_LIBRARIES = ("botocore", "thrift")  # of Glue and Hive, which need not be installed
+# Of SQL, Glue and Hive: imported for these catalogs only.
+_LIBRARIES = ("sqlalchemy", "botocore", "thrift")
 
 _TABLE_PROPERTIES = {
     # We retry ourselves, after looking at what the other writer changed.
@@ -146,10 +143,7 @@ def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
             if not create and not (folder / CATALOG_FILE).exists():
                 raise NoTable(f"no tables in {warehouse}; run `nats-transform ingest` first")
             return folder_catalog(folder)
-        catalog = load_catalog(warehouse.catalog, **_settings(warehouse.catalog))
-        if glue := getattr(catalog, "glue", None):  # AWS's library leaves its sockets open
-            weakref.finalize(catalog, glue.close)
-        return catalog
+        return load_catalog(warehouse.catalog, _settings(warehouse.catalog))
 
 
 def _settings(catalog: str) -> dict[str, Any]:
@@ -201,9 +195,7 @@ def _open_table(warehouse: Warehouse, spec: TableSpec, create: bool) -> Table:
         except NoSuchTableError:
             if not create:
                 raise _missing(warehouse, spec) from None
-        # Who may not make a namespace finds it made: if not, the next call says so.
-        with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError, ForbiddenError):
-            catalog.create_namespace(NAMESPACE)
+        create_namespace(catalog, NAMESPACE)
         partition_spec = PartitionSpec(
             *(
                 PartitionField(

@@ -17,7 +17,7 @@ from jobs.files import engine
 from jobs.registry import JOBS
 
 # What takes long to import, and what small work on an archive does without.
-SLOW = ("pandas", "dagster", "great_expectations", "matplotlib", "pyspark", "py4j")
+SLOW = ("pandas", "dagster", "great_expectations", "matplotlib", "pyspark", "py4j", "sqlalchemy")
 LOOK = """
 import sys
 from jobs.startup import without_pandas

@@ -289,7 +289,7 @@ def test_main_is_no_branch_to_promote(made: Warehouse) -> None:
 _KILLED = """
 import os, sys
 from pathlib import Path
-from sqlalchemy.orm import Session
+from jobs.warehouse.catalog_file import FileCatalog
 from jobs.warehouse.folder import FolderIO
 from tests.jobs.warehouse import test_branches as tests
 from jobs.settings.warehouse import Warehouse
@@ -306,7 +306,7 @@ def counting(function):
     return wrapped
 
 FolderIO.new_output = counting(FolderIO.new_output)
-Session.commit = counting(Session.commit)
+FileCatalog._write = counting(FileCatalog._write)
 tests.WORK[sys.argv[3]](Warehouse(dir=Path(sys.argv[1])))
 """
 WORK: dict[str, Callable[[Warehouse], object]] = {
