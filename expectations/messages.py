@@ -68,10 +68,12 @@ def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:
 def is_misdated(rows: pa.RecordBatch, *needed: str) -> np.ndarray:
     """Whether a message breaks `DATED`; its times, of which `ts_ns` is exact, may be missing."""
     kinds = {"ts_ns": pa.int64(), "ts": pa.int64(), "day": pa.int32()}
-    exact, micros, days = (
-        np.asarray(rows.column(name).view(kind).fill_null(0)) for name, kind in kinds.items()
-    )
-    misdated: np.ndarray = (exact // 1000 != micros) | (exact // _DAY_NS != days)
+    misdated = np.zeros(len(rows), bool)
+    if rows.column("ts_ns").null_count < len(rows):
+        exact, micros, days = (
+            np.asarray(rows.column(name).view(kind).fill_null(0)) for name, kind in kinds.items()
+        )
+        misdated = (exact // 1000 != micros) | (exact // _DAY_NS != days)
     for name in (*kinds, *needed):
         if rows.column(name).null_count:
             missing = flags(rows.column(name).is_null())

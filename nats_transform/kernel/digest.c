@@ -80,7 +80,7 @@ static bool add_column(const column *given, int64_t first, int64_t rows, uint64_
     case INT64: EACH_ROW(add_simple(&c, INT64, first + i, &hashes[i]));
     case BYTES: EACH_ROW(add_simple(&c, BYTES, first + i, &hashes[i]));
     case LIST: EACH_ROW(add_length(&c, first + i, &hashes[i])
-                        && add_value(&c, first + i, &hashes[i]));
+                        && (!is_valid(&c, first + i) || add_value(&c, first + i, &hashes[i])));
     case DICTIONARY: {
         const column indexes = c.children[0], words = c.children[1];
         if (words.layout != BYTES) break;
