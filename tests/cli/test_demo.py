@@ -14,6 +14,8 @@ from statistics import median
 
 import pytest
 
+from tests.support.command import nats_transform
+
 pytestmark = [pytest.mark.spark, pytest.mark.dagster, pytest.mark.server]
 
 DEMO = [str(Path(sys.executable).parent / "nats-transform"), "demo"]
@@ -95,17 +97,17 @@ def test_stops_its_server_when_it_is_stopped(tmp_path: Path, number: signal.Sign
         pytest.param(["--messages", "5"], "messages", id="too few messages"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_bad_input_is_one_line(
+    tmp_path: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "full").write_text("a file")
-    done = subprocess.run(
-        [*DEMO, "--messages", "1000", *arguments], cwd=tmp_path, capture_output=True, text=True
-    )
-    last = done.stderr.strip().splitlines()[-1]
-    assert done.returncode == 2
-    assert done.stdout == ""
+    code, out, err = nats_transform("demo", "--messages", "1000", *arguments)
+    last = err.strip().splitlines()[-1]
+    assert (code, out) == (2, "")
     assert last.startswith("nats-transform")
     assert said in last
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in err
 
 
 def _servers_of(parent: int) -> list[int]:

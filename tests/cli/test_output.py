@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,8 @@ from cli.output import (
 from jobs import live_trace
 from nats_transform import audit
 from nats_transform.lint.findings import PAGE, Severity
-from tests.support.terminal import SCRIPT, on_a_terminal
+from tests.support.command import nats_transform
+from tests.support.terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "a\x1b[31m\u202e\u2066\x7f\x9b\u2028\udcffb"
@@ -100,13 +100,12 @@ def test_no_word_is_broken(tmp_path: Path, columns: int, monkeypatch: pytest.Mon
         ("check", "m.conf", "--show-config"),
     ):
         code, shown = on_a_terminal(*command, columns=columns, NO_COLOR="1")
-        piped = subprocess.run([SCRIPT, *command], capture_output=True, text=True, check=False)
         plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
         assert code == 0
         # A terminal breaks an address itself, and can still follow it.
         lines = [line for line in plain.splitlines() if not line.startswith(PAGE)]
         assert max(map(len, lines)) <= columns
-        assert plain.split() == piped.stdout.split()
+        assert plain.split() == nats_transform(*command)[1].split()
 
 
 def test_a_table_breaks_no_word_that_fits(
@@ -131,9 +130,7 @@ def test_no_color_and_no_markup(tmp_path: Path) -> None:
     for name, environment in (("plain", {"TERM": "dumb"}), ("no color", {"NO_COLOR": "1"})):
         code, shown[name] = on_a_terminal("check", str(config), columns=400, **environment)
         assert code == 0
-    piped = subprocess.run(
-        [SCRIPT, "check", str(config)], capture_output=True, text=True, check=False
-    ).stdout
+    piped = nats_transform("check", str(config))[1]
     assert "a.[bold]x" in piped
     assert shown["plain"].split() == piped.split()
     assert "\x1b[3" not in shown["no color"]

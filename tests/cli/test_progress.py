@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
 from io import StringIO
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from rich.console import Console
 from cli.progress import lines_of
 from jobs.jetstream.process import NatsServer
 from jobs.progress import Step
-from tests.support.terminal import SCRIPT, drawn_by, on_a_terminal
+from tests.support.command import nats_transform
+from tests.support.terminal import drawn_by, on_a_terminal
 
 pytestmark = pytest.mark.server
 
@@ -140,6 +140,6 @@ def test_a_narrow_terminal_and_none(folder: Path, tmp_path: Path) -> None:
     assert max(map(len, drawn.splitlines())) <= 40
     assert "archiving" not in result
     args[-1] = str(tmp_path / "two")
-    piped = subprocess.run([SCRIPT, *args], capture_output=True, text=True, check=True)
-    assert piped.stderr == ""
-    assert piped.stdout.startswith("S: 5,000 messages added\n")
+    code, out, err = nats_transform(*args)
+    assert (code, err) == (0, "")
+    assert out.startswith("S: 5,000 messages added\n")
