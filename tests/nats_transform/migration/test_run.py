@@ -19,7 +19,6 @@ from jobs.jetstream.process import nats_server
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
 from nats_transform.accounts.sharing import SharedStream
 from nats_transform.config import parse_server_config
-from nats_transform.errors import InvalidStream
 from nats_transform.migration import (
     CODES,
     FROM_CHECK,
@@ -419,24 +418,6 @@ def test_bad_permissions(permissions: str, error: str, tmp_path: Path) -> None:
     path.write_text(f"authorization {{ users: [{{user: u, permissions: {permissions}}}] }}")
     with pytest.raises(InvalidConfig, match=error):
         users_of(parse_server_config(path))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        [],
-        {"config": {}},
-        {"stream_name": "S", "config": {}},
-        {"stream_name": "S", "name": "c", "config": {"filter_subject": 7}},
-        {"stream_name": "S", "name": "c", "config": {"filter_subjects": [7]}},
-    ],
-    ids=str,
-)
-def test_bad_consumers(data: object) -> None:
-    with pytest.raises(InvalidStream) as error:
-        parse_consumer(data)
-    assert "\n" not in str(error.value)
 
 
 def test_each_mapping_that_merges_subjects_has_its_own_finding() -> None:

@@ -1,0 +1,54 @@
+"""Consumers as `nats consumer info --json` shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nats_transform.errors import InvalidStream
+from nats_transform.streams.consumer import Consumer, parse_consumer
+
+
+@pytest.mark.parametrize(
+    ("more", "config", "name", "filters"),
+    [
+        ({"name": "c"}, {}, "c", ()),
+        ({"name": "c"}, {"durable_name": "d", "filter_subject": "a.*"}, "c", ("a.*",)),
+        ({"name": "c"}, {"filter_subjects": ["a", "b"], "filter_subject": ""}, "c", ("a", "b")),
+        ({}, {"durable_name": "d", "name": "n", "filter_subjects": None}, "d", ()),
+        ({}, {"name": "n"}, "n", ()),
+    ],
+)
+def test_a_consumer(
+    more: dict[str, Any], config: dict[str, Any], name: str, filters: tuple[str, ...]
+) -> None:
+    data = {"stream_name": "S", "config": config, **more}
+    assert parse_consumer(data) == Consumer("S", name, filters)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        {"config": {}},
+        {"stream_name": "S", "config": {}},
+        {"stream_name": "S", "name": "c"},
+        {"stream_name": "", "name": "c", "config": {}},
+        {"stream_name": "S", "name": 7, "config": {}},
+        {"stream_name": "S", "name": "c", "config": {"filter_subject": 7}},
+        {"stream_name": "S", "name": "c", "config": {"filter_subjects": [7]}},
+    ],
+    ids=str,
+)
+def test_bad_consumers(data: object) -> None:
+    with pytest.raises(InvalidStream) as error:
+        parse_consumer(data)
+    assert "\n" not in str(error.value)
+
+
+def test_which_messages_it_gets() -> None:
+    assert Consumer("S", "c").wants("a.b")
+    some = Consumer("S", "c", ("x", "a.*"))
+    assert [subject for subject in ("x", "a.b", "a", "b.a") if some.wants(subject)] == ["x", "a.b"]
