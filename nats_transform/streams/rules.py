@@ -25,7 +25,6 @@ from nats_transform.streams.source import ConsumerReference, StreamSource, Subje
 
 _MILLISECOND = 1_000_000
 _SECOND = 1000 * _MILLISECOND
-_DEFAULT_DUPLICATE_WINDOW = 120 * _SECOND
 _SHORTEST_AGE = 100 * _MILLISECOND
 _MAX_NAME_BYTES = 255
 _MAX_DESCRIPTION_BYTES = 4 * 1024
@@ -94,8 +93,6 @@ def _check_limits(config: StreamFields) -> None:
     if 0 < config.max_age < _SHORTEST_AGE:
         raise _invalid("max age needs to be >= 100ms")
     window = config.duplicate_window
-    if not window and config.mirror is None and not config.sources:
-        window = min(config.max_age or _DEFAULT_DUPLICATE_WINDOW, _DEFAULT_DUPLICATE_WINDOW)
     if window < 0:
         raise _invalid("duplicates window can not be negative")
     if config.max_age and window > config.max_age:
