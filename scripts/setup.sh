@@ -241,6 +241,8 @@ java_package() {
 
 # Settings meant for another Python or Spark would be found before what is installed here.
 unset PYTHONHOME PYTHONPATH SPARK_HOME SPARK_CONF_DIR
+# With this, as container images like to have it, every process compiles all that it imports anew.
+unset PYTHONDONTWRITEBYTECODE
 
 heartbeat=
 trap 'if [ -n "$heartbeat" ]; then kill "$heartbeat" 2>/dev/null || true; fi' EXIT

@@ -71,7 +71,9 @@ def test_gives_the_same_digest_again(tmp_path: Path) -> None:
     assert max(hours.values()) < 3 * median(hours.values())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_stops_its_server_when_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
     command = [*DEMO, "--messages", "20000", "--dir", str(tmp_path / "demo")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as demo:

@@ -267,7 +267,7 @@ def test_no_messages_at_all_are_fine(tmp_path: Path) -> None:
         assert report.success, str(report)
 
 
-@pytest.mark.parametrize("size", [1, 300, 2000])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 7, 300, 2000])
 def test_order_and_batches_do_not_show(tmp_path: Path, size: int) -> None:
     shuffled = random.Random(size).sample(WRITTEN, len(WRITTEN))
     report, _ = check(shuffled, tmp_path, size=size, before=table_digest(WRITTEN))
