@@ -159,6 +159,14 @@ def test_complete_set_up_is_quick_and_silent() -> None:
     assert min(seconds) < 2
 
 
+@pytest.mark.usefixtures("complete")
+@pytest.mark.parametrize("name", ["PYTHONPATH", "SPARK_HOME", "PYTHONDONTWRITEBYTECODE"])
+def test_settings_of_another_place_do_not_reach_a_command(name: str) -> None:
+    given = {"PATH": os.environ["PATH"], name: "/elsewhere"}
+    done = run("sh", "scripts/setup.sh", "printenv", name, cwd=ROOT, **given)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
 TOLD = r"""printf '%s\n' "$*" "$UV_FIND_LINKS" "$UV_DEFAULT_INDEX" "$SSL_CERT_FILE" >>"$TOLD" """
 
 
