@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -54,6 +53,8 @@ def _harmless(names: dict[str, list[str]] | set[str], incomplete: str) -> list[s
 
 def _archived(ctx: click.Context) -> dict[str, list[str]]:
     """Stream -> its days, as the properties of the table `messages` have them."""
+    import sqlite3  # every command has options that complete
+
     folder = Path(ctx.params.get("warehouse") or "warehouse").absolute()
     try:
         uri = f"{(folder / 'catalog.db').as_uri()}?mode=ro"

@@ -289,7 +289,7 @@ def test_a_reader_that_leaves_early_gets_no_complaint() -> None:
 
 HEAVY = {
     "asyncio", "dagster", "duckdb", "jinja2", "nats", "numpy", "pandas", "pyarrow", "pyiceberg",
-    "pyspark", "rich", "yaml",
+    "pyspark", "rich", "sqlite3", "yaml",
 }  # fmt: skip
 
 
