@@ -37,7 +37,7 @@ spark.stop()
 def pyspark_range() -> Requirement:
     """What pyproject.toml asks for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    wanted = map(Requirement, project["optional-dependencies"]["archive"])
+    wanted = map(Requirement, project["optional-dependencies"]["spark"])
     return next(requirement for requirement in wanted if requirement.name == "pyspark")
 
 
