@@ -42,6 +42,7 @@ Part = tuple[np.ndarray, pa.RecordBatch]
 _MOST = 8  # layouts that a block is tried with: each costs a search in the lines it does not fit
 _FEW = 8  # a layout for fewer lines than one in so many would cost more than it saves
 _SOME = 500  # lines of which that is judged
+_LONGEST = 2**16  # characters of an expression: Arrow refuses those of much longer ones
 
 _HEX = "[0-9a-fA-F]"
 
@@ -99,8 +100,11 @@ class Layout:
             return None
         known = {name: value for name, value in values.items() if value is not None}
         fields = {name: kind for name, (_, kind) in known.items() if kind is not None}
+        pattern = _object({name: pattern for name, (pattern, _) in known.items()})
+        if len(pattern) > _LONGEST:
+            return None
         return cls(
-            f"^ *{_object({name: pattern for name, (pattern, _) in known.items()})}[ \r]*\n?$",
+            f"^ *{pattern}[ \r]*\n?$",
             pa.schema(fields),
             {column: name for column, name in names.items() if name in fields},
             "UTC" if _names_zone(str(document.get(names.get("ts", "")))) else None,

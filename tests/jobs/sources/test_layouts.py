@@ -120,6 +120,15 @@ def test_bytes_that_are_not_utf8_are_left() -> None:
         parse_line(lines[1], 1, "a.jsonl", DumpColumns())
 
 
+@pytest.mark.parametrize(("count", "length"), [(20_000, 1), (1, 300_000)], ids=["many", "long"])
+def test_python_reads_lines_with_names_without_end(count: int, length: int) -> None:
+    document = {"subject": "a", "ts": TIME} | {f"{n:x>{length}}": "v" for n in range(count)}
+    lines = [json.dumps(document).encode() + b"\n"] * 2
+    read, left = by_layout(lines, DumpColumns())
+    assert left == 2
+    assert read == by_python(lines, DumpColumns())
+
+
 def test_payloads_in_base64() -> None:
     columns = DumpColumns(data_encoding="base64")
     line = b'{"subject": "a", "ts": "2026-03-01T00:00:00Z", "data": "aGk="}'
