@@ -2,7 +2,7 @@
 
 NatsTransformError
 └── JobError                a job cannot do what it was asked to do
-    ├── SparkUnavailable    there is no Spark or no usable Java, or Spark does not start
+    ├── SparkUnavailable    there is no usable Java, or Spark does not start
     ├── WarehouseError      the tables cannot be opened, read or written
     │   ├── NoTable         no job has made the table yet
     │   ├── NoBranch        the table has no such branch

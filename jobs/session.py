@@ -31,7 +31,6 @@ starts.
 """
 
 JAVAS = range(17, 24)  # Java 24 took away `Subject.getSubject`, which Hadoop calls
-_INSTALL = "pip install 'nats-transform[spark]'"
 CONNECT_PATIENCE = 30
 """For how many seconds a Spark Connect server that does not answer is tried; PySpark: ten minutes.
 
@@ -77,15 +76,10 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     """The session for these settings; the active one if there is one.
 
     Raises:
-        SparkUnavailable: no Spark, no Java 17 or newer, or Spark does not start or answer.
+        SparkUnavailable: no Java 17 or newer, or Spark does not start or answer.
     """
-    try:
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-    except ModuleNotFoundError as error:
-        raise SparkUnavailable(
-            f"Spark is not installed: {_INSTALL}, or take the engine process"
-        ) from error
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     from jobs.spark_errors import SPARK_ERRORS
 
@@ -119,7 +113,8 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
             session = builder.getOrCreate()
     except ImportError as error:
         raise SparkUnavailable(
-            f"Spark Connect needs more packages ({text_of(error)}): {_INSTALL}"
+            f"Spark Connect needs more packages ({text_of(error)}): "
+            "pip install 'nats-transform[spark]'"
         ) from error
     except (*SPARK_ERRORS, OSError) as error:
         place = where.partition(";")[0]  # no token

@@ -28,8 +28,7 @@ _PAYLOADS = ("data",)
 _SAMPLE = 4096  # the first bytes of a payload, with which compression is tried
 _WORTH = 0.95  # payloads are compressed if the sample shrinks below this part of its size
 _LARGE = 256  # bytes of a payload: beside them, the four of its length are nothing
-_WORDS = ("fate", "mapping_source", "mapping_destination")  # each file has nearly all of them
-_WITHOUT_STATISTICS = (*_TEXTS, *_WORDS, "headers", "headers_raw")
+_WITHOUT_STATISTICS = (*_TEXTS, "headers", "headers_raw")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from datetime import date
 import pyarrow.fs as pafs
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table import Table
 
 from jobs.errors import ConcurrentWrite
 from jobs.settings.warehouse import MAIN
@@ -158,7 +157,7 @@ def commit(
                         f"another job changed {'.'.join(table.name())} for {what} "
                         "meanwhile; nothing was published, run again"
                     )
-                transaction = _Transaction(current)
+                transaction = current.transaction()
                 if branch_of(table) != MAIN and not current.metadata.snapshots:
                     # PyIceberg writes the first snapshot of a table in the main branch only.
                     transaction.update_snapshot().fast_append().commit()
@@ -184,22 +183,6 @@ def commit(
         raise
     assert published is not None  # noqa: S101 - we made it
     return published.snapshot_id
-
-
-class _Transaction(Transaction):
-    """One that computes the metadata of the table once after each change.
-
-    PyIceberg computes them about twenty times in a commit, and copies all snapshots each time.
-    """
-
-    _known: tuple[object, object, TableMetadata] | None = None
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        base, updates = self._table.metadata, self._updates
-        if self._known is None or self._known[0] is not base or self._known[1] is not updates:
-            self._known = base, updates, super().table_metadata
-        return self._known[2]
 
 
 def _files(

@@ -89,8 +89,8 @@ def test_what_needs_spark_says_how_to_get_it(
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "nats-transform: Spark is not installed: pip install 'nats-transform[spark]', or take the "
-        "engine process\n"
+        "nats-transform: this needs pyspark, which is not installed: "
+        "pip install 'nats-transform[spark]'\n"
     )
 
 
