@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from nats import connect
 from nats.js.api import KeyValueConfig, StreamSource, SubjectTransform
-from nats.js.errors import NoKeysError
+from nats.js.errors import NotFoundError
 from pyspark.sql import SparkSession
 
 from jobs.errors import ArchiveError, JobError
@@ -490,16 +490,28 @@ def test_two_archives_into_one_target(tables: Tables, stream: Any, nats: NatsSet
 
 
 def history(server: Any, bucket: str, keys: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Key, value and what its headers say was done, as the bucket's stream keeps them.
+
+    The client's own `history` says "no keys" if the server has sent all before it asks for the
+    number that is left.
+    """
+
     async def read() -> list[tuple[Any, ...]]:
         client = await connect(server.url)
-        kv = await client.jetstream().key_value(bucket)
-        found = []
-        for key in keys:
-            with contextlib.suppress(NoKeysError):
-                for entry in await kv.history(key):
-                    found.append((key, entry.value, entry.operation))
+        js = client.jetstream()
+        state = (await js.stream_info(f"KV_{bucket}")).state
+        kept = []
+        for seq in range(state.first_seq, state.last_seq + 1):
+            with contextlib.suppress(NotFoundError):
+                kept.append(await js.get_msg(f"KV_{bucket}", seq))
         await client.close()
-        return found
+        operations = ("KV-Operation", "Nats-Marker-Reason")
+        return [
+            (key, message.data, *((message.headers or {}).get(name) for name in operations))
+            for key in keys
+            for message in kept
+            if message.subject == f"$KV.{bucket}.{key}"
+        ]
 
     return asyncio.run(read())
 
