@@ -19,7 +19,7 @@ from nats_transform.audit.partitions import partitioned_ends
 from nats_transform.digest import Digest
 from nats_transform.kernel.counting import combinations, texts
 from nats_transform.kernel.digest import digest_batch
-from nats_transform.kernel.messages import MESSAGES
+from nats_transform.kernel.messages import columns_of_messages
 from nats_transform.kernel.proof import IS_ILLEGAL
 from nats_transform.words import plural
 
@@ -56,7 +56,7 @@ class MeasureTransformed:
             is_other = np.array([self._version not in (None, name) for name in versions.values])
             measures.digest += Digest(*digest_batch(rows))
             measures.count(
-                day, rows, MESSAGES, _SHOWN,
+                day, rows, columns_of_messages(rows), _SHOWN,
                 misdated=is_misdated(rows),
                 misversioned=is_other[versions.numbers],
                 illegal=(opinion.marks & IS_ILLEGAL > 0) | is_too_long(mapped),

@@ -27,7 +27,6 @@ from pyiceberg.types import IcebergType
 from expectations.transformed import transformed_messages_suite
 from jobs import gate
 from jobs.errors import AccountingError, ArchiveError, JobError
-from jobs.files import narrow
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.engine import engine_of, run
 from jobs.files.scan import Scan
@@ -44,7 +43,7 @@ from jobs.warehouse.tables import data_files
 from nats_transform import AccountMappings, Fate
 from nats_transform.digest import Digest
 from nats_transform.kernel import compile_mappings
-from nats_transform.kernel.messages import WIDE
+from nats_transform.kernel.messages import NARROW, WIDE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,7 +166,7 @@ def transform(
         is_narrow = settings.columns == "outcomes"
         reader, stored = scan.reader, arrow_schema(target.schema(), WORDS)
         if is_narrow:
-            reader = reader.only(narrow.COLUMNS)
+            reader = reader.only(NARROW)
             stored = pa.schema([field for field in stored if field.name not in WIDE])
         work = TransformTask(
             storage=Storage.of(target),

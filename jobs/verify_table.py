@@ -28,6 +28,7 @@ from jobs.warehouse import tables, versions
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from nats_transform.digest import Digest
+from nats_transform.kernel.messages import NARROW
 from nats_transform.mappings.unseen import Unseen
 
 
@@ -131,8 +132,8 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         archive = archived.digest_of(its_days) - _quarantined(spark, settings, its_days)
         if is_narrow:
             there = [file for day in its_days for file in by_day[day]]
-            scan = Scan.of(messages, MESSAGES, there, narrow.COLUMNS)
-            archive = scan.sum(spark, narrow.digested, "counting messages")
+            scan = Scan.of(messages, MESSAGES, there, NARROW)
+            archive = scan.sum(spark, digested, "counting messages")
         files = [file for day in its_days for file in transformed[day]]
         check = Check(TRANSFORMED, _suite(settings, archive, version))
         verified.append(look(its_days, version, check))

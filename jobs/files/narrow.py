@@ -6,7 +6,7 @@ They have what the mapping made, and the columns that it is made of, in the orde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -14,35 +14,12 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError
-from nats_transform.digest import Digest
-from nats_transform.kernel.digest import digest_batch
-from nats_transform.kernel.messages import MESSAGES, WIDE
-
-COLUMNS = tuple(name for name in MESSAGES if name not in WIDE)
-"""The columns of messages that a narrow file has."""
 
 
 def is_narrow(table: Table, files: Iterable[DataFile]) -> bool:
     """Whether any of some files of `transformed_messages` is narrow; the metadata says it."""
     ts = table.schema().find_field("ts").field_id
     return any(file.column_sizes and ts not in file.column_sizes for file in files)
-
-
-def with_nulls(columns: Mapping[str, pa.Array], kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-    """Rows with all columns of a table; those that are missing are null."""
-    count = len(columns["seq"])
-    return pa.RecordBatch.from_pydict(
-        {
-            name: columns[name] if name in columns else pa.nulls(count, kind)
-            for name, kind in kinds.items()
-        }
-    )
-
-
-def digested(batches: Iterable[pa.RecordBatch]) -> Digest:
-    """The digest of messages of which only `COLUMNS` were read, as that of narrow rows."""
-    rows = (with_nulls(dict(zip(COLUMNS, batch, strict=True)), MESSAGES) for batch in batches)
-    return sum((Digest(*digest_batch(batch)) for batch in rows), Digest())
 
 
 def joined(

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.files.engine import end_if_told
-from jobs.files.narrow import with_nulls
 from jobs.files.read import Reader
 from jobs.files.sequences import Runs
 from jobs.files.storage import Storage
@@ -22,7 +21,7 @@ from jobs.warehouse.rows import constant
 from nats_transform.digest import Digest
 from nats_transform.kernel import Program
 from nats_transform.kernel.digest import digest_batch
-from nats_transform.kernel.messages import MESSAGES, TRANSFORMED
+from nats_transform.kernel.messages import MESSAGES, TRANSFORMED, columns_of_messages
 
 WORDS = frozenset({"fate", "reason", "mapping_source", "mapping_destination", "mapping_version"})
 """The columns that `_rows` makes as dictionaries."""
@@ -127,9 +126,9 @@ class TransformTask:
                         rows = rows.filter(faults.is_null())
                 if self.is_digested or self.is_narrow:
                     # Of the new rows, so that it also shows whether mapping has changed a message.
-                    archive += Digest(*digest_batch(rows, tuple(MESSAGES)))
+                    archive += Digest(*digest_batch(rows, columns_of_messages(rows)))
                 if self.is_digested:
-                    digest += Digest(*digest_batch(rows))
+                    digest += Digest(*digest_batch(_with_nulls(rows)))
                 fates += _counts(rows.column("fate"))
                 writer.write(stored_rows(rows, self.stored))
             written = writer.close() if fates or not reasons else None
@@ -146,7 +145,7 @@ class TransformTask:
         return pa.RecordBatch.from_arrays(columns, names=stored.schema.names)
 
     def _rows(self, messages: pa.RecordBatch) -> pa.RecordBatch:
-        """The transformed messages; columns that are not read are null."""
+        """The transformed messages, with the columns that are read."""
         outcomes = self.program.apply(
             messages.column("subject"),
             cluster=messages.column("cluster"),
@@ -157,7 +156,18 @@ class TransformTask:
         columns = dict(zip(messages.schema.names, messages.columns, strict=True))
         columns |= dict(zip(outcomes.schema.names, outcomes.columns, strict=True))
         columns["mapping_version"] = constant(self.version, len(messages))
-        return with_nulls(columns, TRANSFORMED)
+        return pa.RecordBatch.from_pydict(columns)
+
+
+def _with_nulls(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """All columns of the table, in its order; those that a narrow file lacks are null."""
+    there = dict(zip(rows.schema.names, rows.columns, strict=True))
+    return pa.RecordBatch.from_pydict(
+        {
+            name: there[name] if name in there else pa.nulls(len(rows), kind)
+            for name, kind in TRANSFORMED.items()
+        }
+    )
 
 
 def _counts(words: pa.DictionaryArray) -> Counter[str]:

@@ -1,8 +1,8 @@
 """The Parquet files that tasks write.
 
-The encodings are those that measured best (`docs/measurements.md`): zstd level 1 with DELTA
-encodings is smaller than zstd level 3 without them, and takes a third of the time. Spark, DuckDB,
-Polars and PyIceberg can read the files. Row groups are cut by bytes.
+The encodings are those that measured best (`docs/measurements.md`): zstd level 1, DELTA encodings
+for numbers and payloads, and for subjects a dictionary that ends where they stop repeating. Spark,
+DuckDB, Polars and PyIceberg can read the files. Row groups are cut by bytes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ GROUP_BYTES = 48 * 2**20
 """The size of a row group in memory. A writer holds one, and so may a reader."""
 
 _NUMBERS = ("seq", "ts", "ts_ns")
-_TEXTS = ("subject", "mapped_subject", "data")
 _PAYLOADS = ("data",)
 _SAMPLE = 4096  # the first bytes of a payload, with which compression is tried
 _WORTH = 0.95  # payloads are compressed if the sample shrinks below this part of its size
 _LARGE = 256  # bytes of a payload: beside them, the four of its length are nothing
-_WITHOUT_STATISTICS = (*_TEXTS, "headers", "headers_raw")
+_DICTIONARY = 2**18  # bytes of values; what comes after them is PLAIN
+_WITHOUT_STATISTICS = ("subject", "mapped_subject", "data", "headers", "headers_raw")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def _options(rows: pa.Table) -> dict[str, object]:
     columns = [path for field in rows.schema for path in _paths(field.name, field.type)]
     packed = [path for path in columns if path not in _PAYLOADS or _is_smaller(rows[path])]
     encodings = dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED")
-    encodings |= dict.fromkeys(_TEXTS, "DELTA_LENGTH_BYTE_ARRAY")
+    encodings |= dict.fromkeys(_PAYLOADS, "DELTA_LENGTH_BYTE_ARRAY")
     # One copy less. Payloads that are compressed need their lengths apart.
     large = [path for path in _PAYLOADS if path in columns and path not in packed]
     large = [path for path in large if rows[path].nbytes >= _LARGE * len(rows)]
@@ -189,6 +189,7 @@ def _options(rows: pa.Table) -> dict[str, object]:
         "compression": dict.fromkeys(columns, "none") | dict.fromkeys(packed, "zstd"),
         "compression_level": dict.fromkeys(packed, 1),
         "use_dictionary": [path for path in columns if path not in encodings],
+        "dictionary_pagesize_limit": _DICTIONARY,
         "column_encoding": encodings,
         "write_statistics": [
             path for path in columns if path.partition(".")[0] not in _WITHOUT_STATISTICS

@@ -21,6 +21,8 @@ MESSAGES: dict[str, pa.DataType] = {
 }
 WIDE = ("ts", "ts_ns", "headers", "headers_raw", "data")
 """The columns of messages that no mapping reads; a narrow table leaves them to `messages`."""
+NARROW = tuple(name for name in MESSAGES if name not in WIDE)
+"""The columns of messages that a narrow table has."""
 TRANSFORMED: dict[str, pa.DataType] = MESSAGES | {
     "mapped_subject": pa.string(),
     "fate": pa.string(),
@@ -30,3 +32,9 @@ TRANSFORMED: dict[str, pa.DataType] = MESSAGES | {
     "draw": pa.int32(),
     "mapping_version": pa.string(),
 }
+
+
+def columns_of_messages(rows: pa.RecordBatch) -> tuple[str, ...]:
+    """Of transformed messages, the columns of messages that they have: `NARROW` without times."""
+    is_narrow = "ts" not in rows.schema.names or rows.column("ts").null_count == len(rows)
+    return NARROW if is_narrow else tuple(MESSAGES)

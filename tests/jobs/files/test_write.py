@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,28 @@ def test_payloads_that_zstd_makes_no_smaller(
     small = "DELTA_LENGTH_BYTE_ARRAY"
     assert data.compression == compression
     assert (encoding if size > 256 else small) in data.encodings
+
+
+@pytest.mark.parametrize(
+    ("subject", "most"),
+    [(lambda n: f"orders.{n % 7:0100}", 1), (lambda n: f"orders.{n:0100}", 115)],
+    ids=["few", "all different"],
+)
+def test_subjects_are_written_once_where_they_repeat(
+    table: Table, subject: Callable[[int], str], most: int
+) -> None:
+    schema = arrow_schema(table.schema())
+    made = [row | {"subject": subject(n)} for n, row in enumerate(rows(schema).to_pylist())]
+    file = written(
+        table, f"{table.location()}/data/x", pa.RecordBatch.from_pylist(made, schema=schema)
+    )
+    group = pq.read_metadata(file.path.removeprefix("file://")).row_group(0)
+    (column,) = [
+        group.column(n)
+        for n in range(group.num_columns)
+        if group.column(n).path_in_schema == "subject"
+    ]
+    assert column.total_uncompressed_size <= most * ROWS
 
 
 def test_texts_that_are_dictionaries(table: Table) -> None:
