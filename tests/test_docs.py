@@ -72,9 +72,9 @@ ELSEWHERE = {
     r"kubectl": BY_HAND,
     r"python -m pip wheel|mv build/": "tests/jobs/test_cluster.py",
     r"spark-submit --master spark:": "tests/jobs/test_cluster.py",
-    r"spark-submit --master k8s:": "tests/jobs/test_kubernetes.py",
-    r"spark-submit --master yarn": "tests/jobs/test_yarn.py",
-    r"(python3 -m venv|tar|environment/bin/python) ": "tests/jobs/test_yarn.py",
+    r"spark-submit --master k8s:": "tests/platform/test_kubernetes.py",
+    r"spark-submit --master yarn": "tests/platform/test_yarn.py",
+    r"(python3 -m venv|tar|environment/bin/python) ": "tests/platform/test_yarn.py",
 }
 PORTS = ("4222", "8222")
 EXAMPLE = """Text with `code`.

@@ -71,8 +71,8 @@ FAULTS = (
         "a transform goes on and ends complete, each message once",
         (
             f"{CLUSTER}::test_executors_of_a_connect_server_that_are_killed",
-            "tests/jobs/test_kubernetes.py::test_a_pod_that_is_killed",
-            "tests/jobs/test_yarn.py::test_a_container_that_is_killed",
+            "tests/platform/test_kubernetes.py::test_a_pod_that_is_killed",
+            "tests/platform/test_yarn.py::test_a_container_that_is_killed",
         ),
     ),
     Fault(

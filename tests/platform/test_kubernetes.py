@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from jobs.jetstream.process import NatsServer
 from tests.deploy.test_files import passes, tool
-from tests.support.killing import Work, killing
+from tests.support.killing import killing, work_in
 from tests.support.kubernetes_api import KubernetesApi, Manifest, kubernetes_api
 from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
+from tests.support.streams import new_stream
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -84,8 +86,9 @@ def submit(api: KubernetesApi, folder: Path, job: str, *more: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_executors_as_pods(stream: Any, tmp_path: Path) -> None:
+def test_executors_as_pods(nats_server: NatsServer, tmp_path: Path) -> None:
     """What deploy/entrypoint.sh starts in a pod does the job; the pod is valid and restricted."""
+    stream = new_stream(nats_server)
     stream.count(1000)
     settings = {
         "stream": stream.name,
@@ -111,8 +114,9 @@ def test_executors_as_pods(stream: Any, tmp_path: Path) -> None:
     assert pod["metadata"]["namespace"] == "nats-transform"
 
 
-def test_a_pod_that_is_killed(work: Work) -> None:
+def test_a_pod_that_is_killed(tmp_path: Path) -> None:
     """Spark asks for another one, and the transform is complete; nothing is doubled."""
+    work = work_in(tmp_path)
     with (
         pods(work.folder) as api,
         killing(work.table, api.kill_pod, times=1) as signs,

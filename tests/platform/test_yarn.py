@@ -19,8 +19,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.killing import Work, killing
+from jobs.jetstream.process import NatsServer
+from tests.support.killing import killing, work_in
 from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
+from tests.support.streams import new_stream
 from tests.support.yarn import Yarn, java_home, yarn
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -122,8 +124,11 @@ def submit(cluster: Yarn, shipped: Path, folder: Path, job: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_executors_in_containers(cluster: Yarn, shipped: Path, stream: Any, tmp_path: Path) -> None:
+def test_executors_in_containers(
+    cluster: Yarn, shipped: Path, nats_server: NatsServer, tmp_path: Path
+) -> None:
     """By the commands of the docs: the archive's Python runs in containers, the ingest is right."""
+    stream = new_stream(nats_server)
     stream.count(COUNT)
     settings = {
         "stream": stream.name,
@@ -147,8 +152,9 @@ def test_executors_in_containers(cluster: Yarn, shipped: Path, stream: Any, tmp_
         assert not (executor.folder / "environment").samefile(shipped / "environment")
 
 
-def test_a_container_that_is_killed(cluster: Yarn, shipped: Path, work: Work) -> None:
+def test_a_container_that_is_killed(cluster: Yarn, shipped: Path, tmp_path: Path) -> None:
     """Its tasks are done elsewhere, and the transform is complete; nothing is doubled."""
+    work = work_in(tmp_path)
     with killing(work.table, cluster.kill_executor, times=1) as signs:
         result = submit(cluster, shipped, work.folder, "transform")
     assert len(signs) == 1

@@ -48,8 +48,13 @@ from tests.support.object_stores import BUCKET, ObjectStore, azure, gcs, s3
 from tests.support.rest_catalog import CREDENTIAL, SCOPE, WAREHOUSE, Catalog, rest_catalog
 
 DAY = date(2026, 3, 1)
-STORES = ("s3 sql", "s3 rest", "gcs sql")
-SLOW_STORES = ("s3 glue", "azure sql")
+STORES = [
+    "s3 rest",
+    *(
+        pytest.param(one, marks=pytest.mark.slow)
+        for one in ("s3 sql", "s3 glue", "azure sql", "gcs sql")
+    ),
+]
 
 
 @dataclass
@@ -60,9 +65,7 @@ class Store(ObjectStore):
     rest: Catalog | None = None
 
 
-@pytest.fixture(
-    params=[*STORES, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW_STORES)]
-)
+@pytest.fixture(params=STORES)
 def store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Store]:
@@ -194,15 +197,7 @@ PARTS = ("dumps/0.jsonl", "dumps/more/1.jsonl")
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("store", "engine"),
-    [
-        *((store, "process") for store in STORES),
-        *(pytest.param(store, "process", marks=pytest.mark.slow) for store in SLOW_STORES),
-        *((store, "spark") for store in ("s3 rest", "gcs sql")),
-    ],
-    indirect=["store"],
-)
+@pytest.mark.parametrize("engine", ["process", "spark"])
 def test_ingest_and_transform_need_no_jar(
     store: Store, engine: str, request: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,11 +391,7 @@ def test_mapping_versions(store: Store) -> None:
 
 
 # PyArrow asks Google's for a quarter of an hour (measured), and PyIceberg has no setting for it.
-@pytest.mark.parametrize(
-    "store",
-    [*STORES[:-1], *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW_STORES)],
-    indirect=True,
-)
+@pytest.mark.parametrize("store", STORES[:-1], indirect=True)
 def test_a_store_that_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, {"glue.max-retries": "0"})
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
