@@ -28,6 +28,7 @@ _SAMPLE = 4096  # the first bytes of a payload, with which compression is tried
 _WORTH = 0.95  # payloads are compressed if the sample shrinks below this part of its size
 _LARGE = 256  # bytes of a payload: beside them, the four of its length are nothing
 _DICTIONARY = 2**18  # bytes of values; what comes after them is PLAIN
+_NO_LIMIT = 2**31 - 1
 _WITHOUT_STATISTICS = ("subject", "mapped_subject", "data", "headers", "headers_raw")
 
 
@@ -190,6 +191,7 @@ def _options(rows: pa.Table) -> dict[str, object]:
         "compression_level": dict.fromkeys(packed, 1),
         "use_dictionary": [path for path in columns if path not in encodings],
         "dictionary_pagesize_limit": _DICTIONARY,
+        "max_rows_per_page": _NO_LIMIT,  # pages end by their bytes
         "column_encoding": encodings,
         "write_statistics": [
             path for path in columns if path.partition(".")[0] not in _WITHOUT_STATISTICS

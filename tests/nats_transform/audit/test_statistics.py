@@ -74,6 +74,48 @@ def test_the_binomial_test_agrees_with_the_multinomial_one() -> None:
     assert two.p_value == three.p_value == pytest.approx(stats.binomtest(3, 20, 0.4).pvalue)
 
 
+@given(st.integers(0, 60), st.integers(0, 60), st.floats(0.01, 0.99))
+def test_two_cells_are_tested_as_by_scipy(count: int, rest: int, share: float) -> None:
+    total = count + rest
+    if 0 < total <= 50:
+        wanted = stats.binomtest(count, total, share).pvalue
+        assert fit([count, rest], [share, 1 - share]).p_value == pytest.approx(wanted)
+
+
+CELLS = st.lists(st.integers(0, 10_000), min_size=3, max_size=3)
+
+
+@given(CELLS, st.sampled_from([(0.2, 0.3, 0.5), (0.02, 0.08, 0.9)]))
+def test_g_is_that_of_scipy(counts: list[int], shares: tuple[float, ...]) -> None:
+    found = fit(counts, shares)
+    if found.method == "G":
+        expected = np.array(shares) * sum(counts)
+        wanted = stats.power_divergence(counts, expected, lambda_="log-likelihood").pvalue
+        assert found.p_value == pytest.approx(wanted, rel=1e-6, abs=1e-300)
+
+
+@given(st.lists(CELLS, min_size=2, max_size=4))
+def test_homogeneity_is_that_of_scipy(table: list[list[int]]) -> None:
+    counts = np.array(table) + 1
+    wanted = stats.chi2_contingency(counts, correction=False, lambda_="log-likelihood").pvalue
+    found = statistics.homogeneity(counts.tolist()).p_value
+    assert found == pytest.approx(wanted, rel=1e-6, abs=1e-300)
+
+
+@given(
+    st.integers(1, 10**9),
+    st.floats(1e-6, 1 - 1e-6),
+    st.sampled_from([0.05, 0.005, 1e-6, 0.95, 0.995, 1 - 1e-6]),
+    st.integers(-2, 2),
+)
+def test_binomial_limits_are_those_of_scipy(total: int, chance: float, p: float, off: int) -> None:
+    sizes = np.array([total], np.float64)
+    (limit,) = statistics._quantile(p, sizes, chance)
+    assert limit == stats.binom.ppf(p, total, chance)
+    (found,) = statistics._up_to(np.array([limit + off]), sizes, chance)
+    assert found == pytest.approx(stats.binom.cdf(limit + off, total, chance), rel=1e-6)
+
+
 def test_a_count_that_cannot_be() -> None:
     assert fit([1, 9], [0.0, 1.0]).p_value == 0
 
