@@ -23,6 +23,7 @@ from nats_transform.mappings.functions import (
     Token,
     Wildcard,
     fnv1a,
+    is_placeholder,
 )
 from nats_transform.mappings.subject import SEPARATOR, encode
 
@@ -90,3 +91,22 @@ def test_key_and_number_of_a_partition(partition: Partition, tokens: list[str], 
     number = partition.number(fnv1a(encode(key)))
     assert str(number) == partition.evaluate(tokens, None)
     assert Partition(0).number(12345) == 0
+
+
+@pytest.mark.parametrize(
+    ("token", "is_one"),
+    [
+        ("$1", True),
+        ("$9x", True),
+        ("$0", False),
+        ("$", False),
+        ("a", False),
+        ("{{wildcard(1)}}", True),
+        ("a{{ wildcard( 2 ) }}b", True),
+        ("{{wildcard()}}", False),
+        ("{{wildcard(1,2)}}", False),
+        ("{{partition(1)}}", False),
+    ],
+)
+def test_what_the_reverse_of_an_import_reads_as_a_wildcard(token: str, is_one: bool) -> None:
+    assert is_placeholder(token) is is_one
