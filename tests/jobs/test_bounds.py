@@ -29,7 +29,7 @@ from tests.support.silence import silent_after
 pytestmark = pytest.mark.slow
 
 MEGABYTES, CPU_SECONDS = 600, 10
-UNIT = 0.8  # CPU seconds of `unit` where the bounds were set
+UNIT = 0.27  # CPU seconds of `unit` where the bounds were set
 
 RUN = """
 import atexit, resource, sys
