@@ -29,7 +29,6 @@ from tests.support.silence import silent_after
 pytestmark = pytest.mark.slow
 
 MEGABYTES, CPU_SECONDS = 600, 10
-UNIT = 0.27  # CPU seconds of `unit` where the bounds were set
 
 RUN = """
 import atexit, resource, sys
@@ -46,15 +45,6 @@ _, needed, *sys.argv[1:] = sys.argv
 atexit.register(tell)
 main()
 """
-
-
-def unit() -> float:
-    """The CPU seconds of ten million additions: how slow this machine is, and how busy."""
-    began = time.process_time()
-    total = 0
-    for number in range(10_000_000):
-        total += number
-    return time.process_time() - began
 
 
 def within_bounds(folder: Path, *args: str | Path) -> tuple[int, str]:
@@ -79,7 +69,7 @@ def within_bounds(folder: Path, *args: str | Path) -> tuple[int, str]:
     wall = time.monotonic() - began
     print(f"\n{args[0]}: {megabytes:,.0f} MB, {cpu:.1f} CPU s, {wall:.1f} s: {output[:150]!r}")
     assert megabytes < MEGABYTES
-    assert cpu < CPU_SECONDS * max(1, unit() / UNIT)
+    assert cpu < CPU_SECONDS
     assert "Traceback" not in output
     assert len(output) < 6_000_000
     return done.returncode, output
@@ -206,10 +196,7 @@ def test_a_server_that_lies(tmp_path: Path, pieces: Any) -> None:
 )  # fmt: skip
 def test_what_a_server_says_of_a_stream(tmp_path: Path, answer: Any) -> None:
     impostor = Impostor(answers={"STREAM.INFO": answer}, messages=2**62)
-    # The first reader ends it all: the same sequence twice. Else there are thousands of ranges.
-    impostor.pieces = lambda inbox, sid: iter(
-        message(inbox, sid, impostor.first, number, 9) for number in (1, 2)
-    )
+    impostor.pieces = lambda inbox, sid: iter([message(inbox, sid, impostor.first, 1)])
     with serving(impostor):
         ingested(tmp_path, "--server", impostor.url)
 
