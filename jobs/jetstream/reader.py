@@ -25,7 +25,7 @@ from jobs.jetstream.answers import STREAM_NOT_FOUND, ApiError, StreamInfo
 from jobs.jetstream.connection import LARGEST_MESSAGE, RawClient, api, connection, refusal
 from jobs.jetstream.headers import header_columns
 from jobs.jetstream.pull import Delivered, Pull, arrive, consumer, pulling, request
-from jobs.jetstream.stream import JetStreamSettings, StreamState
+from jobs.jetstream.stream import JetStreamSettings, StreamState, count_from
 from jobs.settings.connection import NatsSettings
 from jobs.warehouse.rows import constant, header_values, rows_of
 
@@ -84,7 +84,8 @@ async def read_range(
     """The messages with sequences first..last, in order, in batches.
 
     Raises:
-        ArchiveError: the stream is gone or another one, or the server stays away.
+        ArchiveError: the stream is gone or another one, the server stays away, or it keeps back
+            messages that it counts.
     """
     rows = _Rows(settings, state)
     following = first
@@ -96,6 +97,8 @@ async def read_range(
                     following = int(delivered.sequence[count - 1]) + 1
                     deadline = time.monotonic() + nats.patience
                     yield rows.batch(pull, delivered, count)
+                if following <= last:
+                    await _check_nothing_left(client, nats, settings, following, last)
                 return
             except _Stale as reason:
                 if client.is_closed:  # by the server, and for good: credentials that expired
@@ -107,6 +110,23 @@ async def read_range(
                     ) from reason
                 await asyncio.sleep(0.2)
                 await _check_same_stream(client, nats, settings.stream, state)
+
+
+async def _check_nothing_left(
+    client: RawClient, nats: NatsSettings, settings: JetStreamSettings, first: int, last: int
+) -> None:
+    """Without it, a server that lies would have us read thousands of ranges for nothing."""
+    stream, subject = settings.stream, settings.subject
+    try:
+        left = await count_from(client, nats, stream, first, subject)
+        left -= await count_from(client, nats, stream, last + 1, subject)  # with what came since
+    except (ArchiveError, nats_errors.Error, OSError) as error:
+        raise _Stale(text_of(error)) from error
+    if left > 0:
+        raise ArchiveError(
+            f"stream {stream} on {nats.where} counts {left} messages from sequence {first} to "
+            f"{last}, and gives none of them: run again; is it a nats-server?"
+        )
 
 
 async def _check_same_stream(

@@ -215,6 +215,20 @@ def test_sequences_up_to_the_sky(count: int) -> None:
         assert len(source.tasks(spans[0], Coverage.of([]))[1]) <= 1000
 
 
+@pytest.mark.parametrize("pending", [0, 2])
+def test_messages_that_are_counted_and_kept_back(tmp_path: Path, pending: int) -> None:
+    """The first range says so, or an ingest would ask for each of thousands."""
+    none = b"NATS/1.0 404 No Messages\r\n\r\n"
+    given = iter([1])
+
+    def pieces(inbox: bytes, sid: bytes) -> Iterator[bytes]:
+        yield from (message(inbox, sid, sequence, 1, pending) for sequence in given)
+        yield b"HMSG a %b %d %d\r\n%b\r\n" % (sid, len(none), len(none), none)
+
+    with pytest.raises(ArchiveError, match=r"counts 2 .* sequence 2 to 3, and gives none of them"):
+        reading(Impostor(pieces=pieces), tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_spark_ends_when_it_is_told(tmp_path: Path) -> None:
