@@ -84,7 +84,8 @@ class Measures:
         self.days[day] += Digest(*digest_batch(rows, tuple(columns)))
         for rule, breaks in broken.items():
             if len(places := np.flatnonzero(breaks)):
-                some = rows.select(shown).take(pa.array(places[:EXAMPLES]))
+                missing = EXAMPLES - len(self.flags[day, rule].examples)
+                some = rows.select(shown).take(pa.array(places[:missing]))
                 self.flags[day, rule] += Flag(len(places), tuple(plain_rows(some)))
 
     def __add__(self, other: Self) -> Self:

@@ -54,10 +54,13 @@ def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:
     sequences: dict[StreamDay, list[Sequences]] = defaultdict(list)
     for day, rows in by_day(batches):
         subjects = rows.column("subject")
-        illegal = pc.match_substring_regex(subjects.view(pa.binary()), _ILLEGAL).fill_null(True)
+        illegal = is_too_long(subjects)
+        if illegal.any():  # with another that is illegal, so that the rest need not be read
+            subjects = pc.if_else(pa.array(illegal), ">", subjects)
+        broken = pc.match_substring_regex(subjects.view(pa.binary()), _ILLEGAL)
         measures.count(
             day, rows, MESSAGES, _SHOWN,
-            misdated=is_misdated(rows, *_NEEDED), illegal=flags(illegal) | is_too_long(subjects),
+            misdated=is_misdated(rows, *_NEEDED), illegal=flags(broken.fill_null(True)),
         )  # fmt: skip
         if len(numbered := rows.column("seq").drop_null()):
             sequences[day].append(Sequences.of(numbered.to_numpy()))

@@ -116,6 +116,12 @@ class _Build(Transformer[Token, list[_Item]]):
         assert isinstance(bracket, Token)  # noqa: S101 - for the type checker
         return _Array(bracket, values)
 
+    def QUOTED_PAIR(self, token: Token) -> _Pair:  # noqa: N802 - the name of the terminal
+        end = token.index('"', 1) + 1
+        start = token.index('"', end)
+        value = Token("DOUBLE", token[start:], line=token.line, column=(token.column or 0) + start)
+        return _Pair(Token("RAW_DOUBLE", token[:end], line=token.line, column=token.column), value)
+
     def number_text(self, children: list[Token]) -> _NumberText:
         return _NumberText(children[0], children[1] if len(children) > 1 else None)
 

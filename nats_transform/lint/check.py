@@ -24,7 +24,7 @@ from nats_transform.lint.obstacles import obstacles_to
 from nats_transform.lint.streams import check_stream
 from nats_transform.lint.transforms import few_keys, source_faults, transform_faults
 from nats_transform.mappings.mapping import AccountMappings, Mapping
-from nats_transform.mappings.subject import SEPARATOR, collide, is_subset, matches
+from nats_transform.mappings.subject import SEPARATOR, collide, is_subset
 from nats_transform.mappings.subject_index import Effort, SubjectIndex
 from nats_transform.mappings.symbolic import can_land_in, filter_of_results, is_identity, stays
 from nats_transform.mappings.transform import Transform
@@ -284,7 +284,7 @@ def _destinations(mapping: Mapping, renaming: Sequence[Transform]) -> Iterator[F
         return
     if not mapping.source.startswith(("$", "_")):
         for subject in _SYSTEM_SUBJECTS:
-            if matches(subject, mapping.source):
+            if mapping.filter.covers(subject.split(SEPARATOR)):
                 yield _found(
                     "system-subjects", f"this mapping also maps subjects such as {subject}", mapping
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from nats_transform.errors import printable
 from nats_transform.mappings.functions import (
@@ -35,8 +36,7 @@ _ONE_FUNCTION = re.compile(r"\{\{\s*\w+\s*\(.*\)\s*\}\}", re.DOTALL)
 
 def transform_faults(transform: Transform) -> Iterator[tuple[str, str]]:
     """The code and the message of each kind of probable mistake in a transform."""
-    faults = (_tokens_that_mislead, _functions_that_mislead, _dropped_wildcards)
-    return _kinds(fault for find in faults for fault in find(transform))
+    return _kinds(chain(_misleading(transform), _dropped_wildcards(transform)))
 
 
 def source_faults(source: str) -> Iterator[tuple[str, str]]:
@@ -57,45 +57,47 @@ def _kinds(faults: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         yield code, first + and_more(len(others))
 
 
-def _tokens_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
-    for token, text in _written(transform):
+def _misleading(transform: Transform) -> Iterator[tuple[str, str]]:
+    """Tokens that do something else than they seem to."""
+    texts = transform.destination.split(SEPARATOR)
+    for token, text in zip(transform.tokens, texts, strict=True):
         if isinstance(token, Literal):
             if _MEANT_AS_FUNCTION.search(text) and not _SYSTEM_NAME.fullmatch(text):
                 message = f"{printable(text)} is in the result exactly as it is written"
                 yield "literal-function", message
-        elif looks_like_function(text) and (
-            text.count("{{") > 1 or not _ONE_FUNCTION.fullmatch(text)
-        ):
-            yield (
-                "text-dropped",
-                f"nats-server reads only one function of {printable(text)} and drops the rest",
-            )
+        elif not isinstance(token, Tail):
+            yield from _function_faults(transform, token, text)
 
 
-def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
-    for token, text in _written(transform):
-        if isinstance(token, Literal | Tail):
-            continue
-        shown = printable(text)
-        if any(place not in transform.filter.wildcards for place in token.reads):
-            yield "index-not-positive", f"{shown} stands for the first token of the subject"
-        if isinstance(token, Wildcard):
-            continue
-        if isinstance(token, OfTokenAndSize) and token.leaves_whole:
-            yield "size-without-effect", f"{shown} returns the token unchanged"
-        if isinstance(token, Split) and token.delimiter:
-            yield (
-                "split-empty",
-                f"{shown} leaves nothing of a token that has only {printable(token.delimiter)}",
-            )
-        if isinstance(token, Partition | Random) and abs(token.count) <= 1:
-            yield "always-zero", f"{shown} is always 0"
-        elif isinstance(token, Random):
-            yield "random-order", f"{shown} spreads each subject over {abs(token.count)} subjects"
-        elif isinstance(token, Partition) and token.count >= 2**31:
-            yield "negative-partition", f"{shown} has {token.count} partitions"
-        elif isinstance(token, Partition) and transform.filter.is_literal:
-            yield "one-key", f"{shown} returns the same number for every message"
+def _function_faults(transform: Transform, token: Token, text: str) -> Iterator[tuple[str, str]]:
+    if looks_like_function(text) and (text.count("{{") > 1 or not _ONE_FUNCTION.fullmatch(text)):
+        yield (
+            "text-dropped",
+            f"nats-server reads only one function of {printable(text)} and drops the rest",
+        )
+    for place in token.reads:
+        if place not in transform.filter.wildcards:
+            message = f"{printable(text)} stands for the first token of the subject"
+            yield "index-not-positive", message
+            break
+    if isinstance(token, Wildcard):
+        return
+    shown = printable(text)
+    if isinstance(token, OfTokenAndSize) and token.leaves_whole:
+        yield "size-without-effect", f"{shown} returns the token unchanged"
+    if isinstance(token, Split) and token.delimiter:
+        yield (
+            "split-empty",
+            f"{shown} leaves nothing of a token that has only {printable(token.delimiter)}",
+        )
+    if isinstance(token, Partition | Random) and abs(token.count) <= 1:
+        yield "always-zero", f"{shown} is always 0"
+    elif isinstance(token, Random):
+        yield "random-order", f"{shown} spreads each subject over {abs(token.count)} subjects"
+    elif isinstance(token, Partition) and token.count >= 2**31:
+        yield "negative-partition", f"{shown} has {token.count} partitions"
+    elif isinstance(token, Partition) and transform.filter.is_literal:
+        yield "one-key", f"{shown} returns the same number for every message"
 
 
 def _dropped_wildcards(transform: Transform) -> Iterator[tuple[str, str]]:
@@ -120,8 +122,3 @@ def few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[tu
                 "few-keys",
                 f"the given subjects have {len(keys)} different keys for {token.count} partitions",
             )
-
-
-def _written(transform: Transform) -> list[tuple[Token, str]]:
-    texts = transform.destination.split(SEPARATOR)
-    return list(zip(transform.tokens, texts, strict=True))

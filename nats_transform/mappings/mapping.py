@@ -176,6 +176,9 @@ class Mapping:
     def _shares(
         self, listed: Sequence[Destination], transforms: dict[str, Transform | None]
     ) -> tuple[Share, ...]:
+        if len(listed) == 1 and listed[0].weight == 100:  # as nearly always
+            subject = listed[0].subject
+            return (Share(subject, transforms[subject], 100, 100),)
         lists_source = self.source in transforms
         entries: list[tuple[str | None, Transform | None, int]] = [
             (d.subject, transforms[d.subject], d.weight) for d in listed

@@ -138,18 +138,17 @@ class Filter:
 
     def __post_init__(self) -> None:
         tokens = tuple(self.subject.split(SEPARATOR))
-        fixed = enumerate(tokens[:-1] if tokens[-1] == ANY_TAIL else tokens)
+        is_open = tokens[-1] == ANY_TAIL
+        fixed = enumerate(tokens[:-1] if is_open else tokens)
         if self.is_subscription:
-            wanted = tuple((i, token) for i, token in fixed if token != ANY_TOKEN)
+            wanted = [(i, token) for i, token in fixed if token != ANY_TOKEN]
         else:
-            wanted = tuple((i, token) for i, token in fixed if not token.startswith(ANY_TOKEN))
-        for name, value in (
-            ("tokens", tokens),
-            ("wildcards", tuple(i for i, token in enumerate(tokens) if token == ANY_TOKEN)),
-            ("is_open", tokens[-1] == ANY_TAIL),
-            ("_wanted", wanted),
-        ):
-            object.__setattr__(self, name, value)
+            wanted = [(i, token) for i, token in fixed if not token.startswith(ANY_TOKEN)]
+        wildcards = [i for i, token in enumerate(tokens) if token == ANY_TOKEN]
+        object.__setattr__(self, "tokens", tokens)
+        object.__setattr__(self, "wildcards", tuple(wildcards))
+        object.__setattr__(self, "is_open", is_open)
+        object.__setattr__(self, "_wanted", tuple(wanted))
 
     @property
     def is_literal(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide, is_subset
@@ -79,32 +79,34 @@ class SubjectIndex:
         if not self.filters:
             return []
         take = self._effort.take
-        numbers = _candidates(self._root, filter.split(SEPARATOR), take)
+        numbers = _candidates(self._root, filter.split(SEPARATOR), self._effort)
         return sorted([n for n in numbers if take() and fits(filter, self.filters[n])])
 
 
-def _candidates(root: _Node, tokens: list[str], take: Callable[[], bool]) -> Iterator[int]:
+def _candidates(root: _Node, tokens: list[str], effort: Effort) -> list[int]:
     """The filters that can collide with or cover some tokens, and maybe a few more; none twice."""
+    found: list[int] = []
     ways = [(root, 0)]
-    while ways and take():
+    while ways and effort.take():
         node, place = ways.pop()
         if place == len(tokens):
-            yield from node.ends
+            found += node.ends
             continue
         token = tokens[place]
         if token == ANY_TAIL:
-            yield from node.ends
+            found += node.ends
             ways += [(below, place) for below in (*node.literal.values(), *node.wild.values())]
             continue
+        if token in node.literal:  # never one with a wildcard
+            ways.append((node.literal[token], place + 1))
+        elif _is_wild(token):
+            ways += [(below, place + 1) for below in node.literal.values()]
         for name, below in node.wild.items():
             if name == ANY_TAIL:
-                yield from below.ends
+                found += below.ends
             else:
                 ways.append((below, place + 1))
-        if _is_wild(token):
-            ways += [(below, place + 1) for below in node.literal.values()]
-        elif token in node.literal:
-            ways.append((node.literal[token], place + 1))
+    return found
 
 
 def _is_wild(token: str) -> bool:
