@@ -28,8 +28,8 @@ ui: ## open the Dagster UI and show what the demo made
 test: ## run all tests but the slow ones
 	@$(IN_VENV) python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
-test-slow: ## run the slow tests, but not those of containers
-	@$(IN_VENV) python -m pytest -m "slow and not containers" $(ARGS)
+test-slow: ## run the slow tests, but not those that `make cluster`, `faults` and `containers` run
+	@$(IN_VENV) python -m pytest -n 2 --dist worksteal -m "slow and not (cluster or fault or containers)" $(ARGS)
 
 cluster: ## run the tests of Spark clusters and of the production set-up
 	@$(IN_VENV) python -m pytest -m cluster $(ARGS)

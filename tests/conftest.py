@@ -17,6 +17,7 @@ from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.session import spark_session
 from jobs.settings.spark import SparkSettings
+from tests.faults import FAULTS
 from tests.support.browser import CHROMIUM, Browser, chromium
 
 # A shell lets what it starts in the background ignore SIGINT, and Dagster gives SIGTERM the handler
@@ -40,6 +41,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seed", type=int, default=None, help="repeats the generated cases of tests/conformance"
     )
+
+
+_OF_FAULTS = {test for fault in FAULTS for test in fault.tests}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks the tests that `make faults` runs."""
+    if item.nodeid.partition("[")[0] in _OF_FAULTS:
+        item.add_marker("fault")
 
 
 _LONG = {"spark", "server", "dagster"}
