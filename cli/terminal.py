@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-_ANY_WIDTH = 100_000  # of a pipe: nothing is cut or wrapped in it
+ANY_WIDTH = 100_000  # of a pipe: nothing is cut or wrapped in it
 _NO_SIZE = 80  # of a terminal that does not know its size
 
 
@@ -17,7 +17,7 @@ def console(*, err: bool = False) -> Console:
     """Where rich draws. It takes no text for markup, and NO_COLOR takes the colors away."""
     from rich.console import Console
 
-    stream, width = sys.stderr if err else sys.stdout, _ANY_WIDTH
+    stream, width = sys.stderr if err else sys.stdout, ANY_WIDTH
     if is_terminal(err):
         # By itself rich asks stdin, stdout and stderr, which may be something else by now.
         width = os.get_terminal_size(stream.fileno()).columns or _NO_SIZE

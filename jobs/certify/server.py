@@ -37,7 +37,7 @@ from nats_transform.streams.stream import StreamConfig
 _AT_ONCE = 5_000  # messages that the server and a subscriber may have in hand
 _REPLY = b"nats-transform"
 """Tells what we published from what streams republish, which has none. No stream answers."""
-_QUIET_SECONDS = 5.0  # streams that store nothing more for so long have all that they will have
+QUIET_SECONDS = 5.0  # streams that store nothing more for so long have all that they will have
 _LOOK_SECONDS = 0.05
 
 
@@ -271,7 +271,7 @@ async def _settled(
         now = Counter({name: info.state.messages for name, info in infos.items()})
         if now != counts:
             counts, moved = now, time.monotonic()
-        if counts == Counter(expected) or time.monotonic() > moved + _QUIET_SECONDS:
+        if counts == Counter(expected) or time.monotonic() > moved + QUIET_SECONDS:
             return infos
         await asyncio.sleep(_LOOK_SECONDS)
 

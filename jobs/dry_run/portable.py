@@ -44,7 +44,7 @@ _PARQUET = b"PAR"  # so each such file starts, an encrypted one too
 _NO_CENSUS = (
     "no census; make one with `nats-transform census export --stream NAME --out census.parquet`"
 )
-_ROWS = 2**18  # at once, and those with the same subject as the last
+BATCH_ROWS = 2**18  # at once, and those with the same subject as the last
 _MOST = 2.0**56  # messages, and bytes: what is computed with them fits into 64 bits
 
 
@@ -110,7 +110,7 @@ class PortableCensus:
         """The rows, some at a time: what mappings make of them takes more memory than they do."""
         subjects, start = self.rows["subject"], 0
         while True:
-            end = min(start + _ROWS, len(subjects))
+            end = min(start + BATCH_ROWS, len(subjects))
             while 0 < end < len(subjects) and subjects[end] == subjects[end - 1]:
                 end += 1
             yield added_up(self.rows.slice(start, end - start))

@@ -21,7 +21,7 @@ from xxhash import xxh3_64_intdigest
 from jobs.ending import is_full
 from jobs.errors import JobError
 
-_ROWS = 2**18
+PART_ROWS = 2**18
 """About how many rows a part has. Fewer than this are in memory at once, which takes 150 MB."""
 
 _MOST_FILES = 256
@@ -71,7 +71,7 @@ def _delete_if_left(folder: Path) -> None:
 
 def parts_for(rows: int) -> int:
     """Into how many parts so many rows are cut."""
-    return min(_MOST_FILES, 1 + rows // _ROWS)
+    return min(_MOST_FILES, 1 + rows // PART_ROWS)
 
 
 def scattered(

@@ -36,7 +36,7 @@ BUCKETS = 256
 MOST_ROWS = 2**18
 MOST_BYTES = 24 * 2**20
 """About how many rows, and bytes of rows, a task holds at once. More are not faster."""
-_FEW_ROWS = 2**16
+FEW_ROWS = 2**16
 """A file with up to this many rows is not cut into buckets, which would make it slower to read."""
 _HASH = Program([], End(State(Fate.UNMATCHED), (Partition(BUCKETS, ()),)))
 
@@ -122,7 +122,7 @@ class _First(Generic[T]):
     def _keep(self, groups: pa.RecordBatch) -> Kept:
         path = f"{self.folder}/{uuid.uuid4().hex}.arrow"
         filesystem, place = self.storage.find(path)
-        is_cut = len(groups) > _FEW_ROWS
+        is_cut = len(groups) > FEW_ROWS
         parts = _cut(groups, groups.column(self.grouping.keys[0])) if is_cut else [groups]
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         try:

@@ -29,7 +29,7 @@ from nats_transform.streams.stream import StreamConfig
 
 _WHO = "$SYS.REQ.USER.INFO"
 _BUCKETS = ("KV_", "OBJ_")
-_MOST_BYTES = 256 * 1024 * 1024
+MOST_BYTES = 256 * 1024 * 1024
 """What all answers have together at most: hundreds of thousands of streams and consumers."""
 _P = TypeVar("_P", Streams, Consumers)
 
@@ -154,9 +154,9 @@ async def _listed(
                 f"{settings.where} cannot show {', '.join(page.missing)} now: try again when "
                 "every server of the cluster is up"
             )
-        if client.stats["in_bytes"] > _MOST_BYTES:
+        if client.stats["in_bytes"] > MOST_BYTES:
             raise ArchiveError(
-                f"{settings.where} shows more than {_MOST_BYTES // 2**20} MiB of streams and "
+                f"{settings.where} shows more than {MOST_BYTES // 2**20} MiB of streams and "
                 "consumers: give their files instead (--streams, --consumers)"
             )
         entries = getattr(page, field) or ()

@@ -37,7 +37,7 @@ from jobs.settings.connection import NatsSettings
 
 CHAIN_BYTES = 160
 """The most bytes that the headers of the chain add to a header block."""
-_ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 30.0
 _LOOK_SECONDS = 1.0  # how often a lost connection is looked for while answers are awaited
 _LARGEST_ACK = 65_536  # bytes; what is cut is no JSON
 _FLUSH_EVERY = 64  # messages
@@ -199,7 +199,7 @@ class Chain:
     async def _some_answer(self) -> None:
         """Waits for an answer; a connection that was lost meanwhile breaks the chain."""
         self._answered.clear()
-        until = time.monotonic() + _ANSWER_SECONDS
+        until = time.monotonic() + ANSWER_SECONDS
         try:
             await self._client._flush_pending()
             while not self._answered.is_set():
@@ -306,7 +306,7 @@ class Chain:
 
     async def _last_answers(self) -> None:
         """Waits for answers that are still on the way; none comes over a new connection."""
-        until = time.monotonic() + _ANSWER_SECONDS
+        until = time.monotonic() + ANSWER_SECONDS
         while self._unanswered and not self._was_away() and time.monotonic() < until:
             self._answered.clear()
             await self._client._flush_pending()

@@ -36,8 +36,8 @@ LARGEST_MESSAGE = (64 * 2**10 + 128) * 2**10
 of its own. What a server says is no limit: its answers may be larger than its `max_payload`."""
 _LARGEST_LINE = 2**20  # bytes; INFO names every server of a cluster
 _MOST_URLS = 2_000  # of servers, of which INFO may tell more and more
-_MOST_NOISE = 100_000  # lines in a row that no subscription is for, or KiB of them
-_WRITE_SECONDS = 10  # for the server to read: nats-server gives its clients as long
+MOST_NOISE = 100_000  # lines in a row that no subscription is for, or KiB of them
+WRITE_SECONDS = 10  # for the server to read: nats-server gives its clients as long
 
 
 # What nats-py raises where INFO or another line has something else than it expects.
@@ -130,7 +130,7 @@ class RawClient(Client):
         if self._flush_queue is None or not self._flush_queue.full():
             return await super()._flush_pending(force_flush)
         try:  # nats-py waits for room without a limit
-            async with asyncio.timeout(_WRITE_SECONDS):
+            async with asyncio.timeout(WRITE_SECONDS):
                 return await super()._flush_pending(force_flush)
         except TimeoutError:
             await _hang_up(self)
@@ -159,7 +159,7 @@ class RawClient(Client):
     def _heard(self, size: int = 0) -> None:
         # While there is something to read, nats-py reads: nothing else of this process would run.
         self._noise += 1 + size // 1024
-        if self._noise > _MOST_NOISE:
+        if self._noise > MOST_NOISE:
             raise NoNats("it sends without end what nobody asked for")
 
     async def _process_ping(self) -> None:
@@ -322,7 +322,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
     finally:
         client.sink = None
         closing = asyncio.ensure_future(client.close())
-        if not (await asyncio.wait([closing], timeout=_WRITE_SECONDS))[0]:
+        if not (await asyncio.wait([closing], timeout=WRITE_SECONDS))[0]:
             await _hang_up(client)
         with contextlib.suppress(Exception):
             await closing

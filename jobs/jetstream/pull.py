@@ -25,7 +25,7 @@ from jobs.jetstream.answers import Answer, ConsumerInfo
 from jobs.jetstream.connection import LARGEST_MESSAGE, NoNats, RawClient, api
 from jobs.settings.connection import NatsSettings
 
-_SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
+SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
 _PAUSE_SECONDS = 0.05  # without an answer: look whether the request has all its bytes
 _INACTIVE_SECONDS = 120
 _FAREWELL_SECONDS = 2.0  # for the server to delete the consumer, which it else does by itself
@@ -95,7 +95,7 @@ async def arrive(client: RawClient, pull: Pull, wanted: int, max_bytes: int | No
     while len(pull.replies) < wanted and pull.status is None:
         before = len(pull.replies)
         pull.changed.clear()
-        for seconds in (_PAUSE_SECONDS, _SILENCE_SECONDS):
+        for seconds in (_PAUSE_SECONDS, SILENCE_SECONDS):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(pull.changed.wait(), seconds)
                 break

@@ -21,7 +21,7 @@ from jobs.settings.days import utc
 from nats_transform.errors import did_you_mean
 from nats_transform.mappings.subject import ANY_TAIL
 
-_SUBJECTS = 100_000  # nats-server counts so many in one answer
+COUNTED_SUBJECTS = 100_000  # nats-server counts so many in one answer
 # What one range should hold, in bytes as the stream counts them: large enough for good Parquet
 # files, small enough that the tasks of a job even out.
 _RANGE_BYTES = 256 * 1024 * 1024
@@ -130,11 +130,11 @@ async def counts_by_subject(
         ApiError: there is no such stream, or nobody answers.
     """
     info = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
-    if info.state.num_subjects > _SUBJECTS:
+    if info.state.num_subjects > COUNTED_SUBJECTS:
         return None  # it would cost the server seconds to sort them
     asked = {"subjects_filter": ANY_TAIL}
     info = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}", asked)
-    return None if info.total > _SUBJECTS else Counter(info.state.subjects or {})
+    return None if info.total > COUNTED_SUBJECTS else Counter(info.state.subjects or {})
 
 
 async def _nearest(client: RawClient, nats: NatsSettings, stream: str) -> str:

@@ -29,13 +29,13 @@ from jobs.jetstream.connection import RawClient, api
 from jobs.settings.connection import NatsSettings
 from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, has_wildcard, matches
 
-_PAGE = 100_000  # subjects
-_SHARED = 1_000  # subjects of two pages
-_FEW = 2 * _PAGE  # subjects that are not worth reading messages
+PAGE = 100_000  # subjects
+SHARED = 1_000  # subjects of two pages
+FEW = 2 * PAGE  # subjects that are not worth reading messages
 _MOST_VISITED = 45_000_000
 """subjects: 2 million in pages, which take a server some 3 CPU minutes."""
 _LEAST_VISITED = 1_000  # subjects; what any request costs
-_SAMPLES, _AT_ONCE, _ROUNDS = 2_000, 50, 4  # messages to read, and how often more
+SAMPLES, _AT_ONCE, ROUNDS = 2_000, 50, 4  # messages to read, and how often more
 _MOST_SAMPLED = 2**26  # bytes of a round
 
 
@@ -70,10 +70,10 @@ class _Counting:
 
     async def matching(self, pattern: str, total: int) -> AsyncIterator[pa.Table]:
         """Pages of the subjects that match a pattern, about so many."""
-        parts = await self._parts(pattern, total) if total > _FEW else []
+        parts = await self._parts(pattern, total) if total > FEW else []
         for part in parts:
             async for size, page in self._in_turn(part):
-                if size <= _FEW:
+                if size <= FEW:
                     yield page
                     continue
                 async for page in self.matching(part, size):
@@ -81,7 +81,7 @@ class _Counting:
                 break
         if not parts:
             # What the server visits for all pages.
-            if total * (total // _PAGE + 1) > _MOST_VISITED - self._visited:
+            if total * (total // PAGE + 1) > _MOST_VISITED - self._visited:
                 raise self._refusal(f"has {total:,} subjects under {pattern}")
             async for _, page in self._in_turn(pattern):
                 yield page
@@ -97,7 +97,7 @@ class _Counting:
             high = total if low >= high else min(high, total)
             if low >= high or self._visited + total > _MOST_VISITED:
                 raise self._refusal(f"lists only {counted:,} of {total:,} subjects")
-            offset = low + (high - low) // _PAGE // 2 * _PAGE
+            offset = low + (high - low) // PAGE // 2 * PAGE
             info = await self._ask({"subjects_filter": ANY_TAIL, "offset": offset})
             total, page = info.total, _table(info)
             first = pc.min(page["subject"])
@@ -130,15 +130,15 @@ class _Counting:
             end = start + info.limit
             if not len(new) or end >= info.total:
                 return
-            before, start = page["subject"], max(end - _SHARED, start + 1)
+            before, start = page["subject"], max(end - SHARED, start + 1)
 
     async def _parts(self, pattern: str, total: int) -> Sequence[str]:
         """Patterns for all subjects that match a pattern, about a page for each; () if unknown."""
         samples: list[list[str]] = []
         parts: Sequence[str] = ()
-        for turn in range(_ROUNDS):
+        for turn in range(ROUNDS):
             samples += await self._sampled(pattern, Random(turn))  # noqa: S311 - no secret
-            before, parts = parts, _split(pattern, samples, len(samples) * _PAGE / total)
+            before, parts = parts, _split(pattern, samples, len(samples) * PAGE / total)
             if len(parts) <= max(len(before), 1):
                 break
         # One part would be as large as the whole; `*` shows subjects that are shorter.
@@ -147,7 +147,7 @@ class _Counting:
     async def _sampled(self, pattern: str, random: Random) -> list[list[str]]:
         """The tokens of the subjects of messages from all over the stream."""
         state, samples = self._state, []
-        count = min(_SAMPLES, _MOST_SAMPLED * state.messages // max(state.bytes, 1) + 1)
+        count = min(SAMPLES, _MOST_SAMPLED * state.messages // max(state.bytes, 1) + 1)
         distance = (state.last_seq - state.first_seq + 1) / count
         # Not at even distances: publishers often take turns.
         starts = [state.first_seq + int(distance * (n + random.random())) for n in range(count)]

@@ -33,7 +33,7 @@ from nats_transform.errors import InvalidBackup
 from nats_transform.kernel.coverage import NONE, Coverage
 from nats_transform.kernel.covering import Covering
 
-_TASK_BYTES = 64 * 2**20  # unpacked; below, another task costs more than it brings
+TASK_BYTES = 64 * 2**20  # unpacked; below, another task costs more than it brings
 # Limits by which a server removes messages while it makes a backup.
 _LIMITS = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
 
@@ -234,7 +234,7 @@ class ArchiveSource:
         """Parts of the span; none of its messages is in the table."""
         runs = self._runs_of(span.first, span.last)
         size = runs[-1].start.position - runs[0].start.position
-        count = max(1, min(self.settings.readers, size // _TASK_BYTES))
+        count = max(1, min(self.settings.readers, size // TASK_BYTES))
         goals = [runs[0].start.position + size * n // count for n in range(1, count)]
         places = [bisect_left(runs, goal, key=lambda run: run.start.position) for goal in goals]
         starts = sorted({0, *places})

@@ -38,7 +38,7 @@ from nats_transform.streams.state import State
 
 INFO, CONTENTS = "backup.json", ("stream.arc.s2", "stream.tar.s2")
 _CHUNK_BYTES = 512 * 1024  # below the server's default for the largest message
-_SPARE_BYTES = 64 * 2**20  # what a small backup may unpack to
+SPARE_BYTES = 64 * 2**20  # what a small backup may unpack to
 _ANSWER_SECONDS = 120  # the server answers the last chunk once it has read the whole stream
 
 # What survives of the original configuration; the rest could change or remove messages.
@@ -149,7 +149,7 @@ def _most_bytes(backup: Backup) -> int:
             f"backup {backup.folder} has {backup.state['bytes']:,} bytes of messages, but "
             f"{tempfile.gettempdir()} has room for {free:,}; point TMPDIR at a larger disk"
         )
-    return min(4 * int(backup.state["bytes"]) + blocks + _SPARE_BYTES, free)
+    return min(4 * int(backup.state["bytes"]) + blocks + SPARE_BYTES, free)
 
 
 async def _restore_within(

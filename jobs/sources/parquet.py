@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 _MOST = 2**63 - 1
 # A value of a dictionary may stand in every row, so batches are sized by what rows have if it does.
 # Headers have many values a row: the largest row is looked for, which takes longer, only if they
-# could take more than _MOST_HEADERS together.
-_BATCH_BYTES, _LARGEST_ROW, _MOST_HEADERS = 16 * 2**20, 128 * 2**20, 256 * 2**20
-_MOST_VALUES = 16 * 2**20  # of a column in a row group; even nulls take memory
+# could take more than MOST_HEADERS together.
+_BATCH_BYTES, _LARGEST_ROW, MOST_HEADERS = 16 * 2**20, 128 * 2**20, 256 * 2**20
+MOST_VALUES = 16 * 2**20  # of a column in a row group; even nulls take memory
 _VALUE_BYTES = 24  # what a value takes beside its text
 _PACKED = 1000  # a column of many bytes is not packed to less than one in so many
 # What a block may unpack to, in bytes: so much, and so much for each byte of its file.
-_UNPACKED, _UNPACKED_A_BYTE = 2**30, 10_000
+UNPACKED, UNPACKED_A_BYTE = 2**30, 10_000
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 
 
@@ -136,7 +136,7 @@ class Parquet:
             ArchiveError: the file is damaged, or a column cannot be taken for what it should be.
         """
         seq, path = block.seq, block.file.path
-        left = _UNPACKED + _UNPACKED_A_BYTE * block.file.size
+        left = UNPACKED + UNPACKED_A_BYTE * block.file.size
         with (
             _opened(self.storage, block.file) as file,
             _opened(self.storage, block.file, _texts(file)) as encoded,
@@ -153,7 +153,7 @@ class Parquet:
                     left -= batch.nbytes
                     if left < 0:
                         raise ArchiveError(
-                            f"{path}: it has more than {_UNPACKED_A_BYTE:,} times its size; write "
+                            f"{path}: it has more than {UNPACKED_A_BYTE:,} times its size; write "
                             "fewer messages into a file"
                         )
                     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -186,10 +186,10 @@ class Parquet:
         leaves = [pair for pair in leaves if pair[0].path.partition(".")[0] in wanted]
         largest: int = metadata.total_byte_size // max(1, metadata.num_rows)
         for leaf, column in leaves:
-            if column.num_values > max(_MOST_VALUES, metadata.num_rows):
+            if column.num_values > max(MOST_VALUES, metadata.num_rows):
                 raise ArchiveError(
                     f"{path}: column {leaf.path} has {column.num_values:,} values in row "
-                    f"group {group}; write at most {_MOST_VALUES:,} into one"
+                    f"group {group}; write at most {MOST_VALUES:,} into one"
                 )
             size = column.total_uncompressed_size
             if size > max(_LARGEST_ROW, _PACKED * column.total_compressed_size):
@@ -259,7 +259,7 @@ def _largest_row(file: pq.ParquetFile, group: int, leaf: Any, count: int) -> int
             continue
         if leaf.max_repetition_level == 0:
             return most
-        if count * (most + _VALUE_BYTES) <= _MOST_HEADERS:
+        if count * (most + _VALUE_BYTES) <= MOST_HEADERS:
             return 0
         places = values.indices.fill_null(0).to_numpy()
         ends = np.concatenate([[0], np.cumsum(sizes[places] + _VALUE_BYTES)])

@@ -36,7 +36,7 @@ _DOCUMENTS, _DOCUMENTS_A_BYTE = 2 * 2**20, 10
 _DOCUMENT = 256  # what a document counts beside its bytes
 _BUFFER = 8 * 2**20  # unpacked bytes that are held at a time
 _BATCH = 65_536  # messages
-_HEADERS_AT_ONCE = 2 * 2**20  # bytes; what is parsed of them takes 30 times as much
+HEADERS_AT_ONCE = 2 * 2**20  # bytes; what is parsed of them takes 30 times as much
 _STATE, _CONSUMER = b"state.json", b"consumers/"
 
 # The numbers of an entry; keep in step with archive.c.
@@ -104,7 +104,7 @@ class Batch:
     def parts(self) -> Iterator[Batch]:
         """The same messages in parts, so that not all of their headers are parsed at once."""
         sizes = np.cumsum(self._entries[:, _HEADER_SIZE])
-        edges = np.searchsorted(sizes, np.arange(0, sizes[-1], _HEADERS_AT_ONCE), "right")
+        edges = np.searchsorted(sizes, np.arange(0, sizes[-1], HEADERS_AT_ONCE), "right")
         for first, end in pairwise([*dict.fromkeys([0, *edges.tolist()]), len(self)]):
             yield self.cut(first, end)
 

@@ -681,7 +681,7 @@ def test_another_replay_that_ends_before_this_one_sends(
 def test_a_target_with_more_subjects_than_a_server_tells(
     tables: Tables, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.jetstream.stream._SUBJECTS", 2)
+    monkeypatch.setattr("jobs.jetstream.stream.COUNTED_SUBJECTS", 2)
     rows = [message(n, f"{stream.name}.{n % 3}".encode()) for n in range(1, 601)]
     assert run(tables(rows), stream).sent == 600
 

@@ -11,7 +11,7 @@ from nats_transform.migration.count import PARTS, Count, whole
 from nats_transform.migration.database import Database, text
 from nats_transform.migration.result import OTHER, Change, Flow
 
-_MOST_FLOWS = 20_000
+MOST_FLOWS = 20_000
 """If there are more flows, the smallest of them become one."""
 
 _MESSAGES = {
@@ -136,9 +136,9 @@ def flows(database: Database) -> tuple[Flow, ...]:
     rows = database.rows(
         "FROM flows ORDER BY parts DESC, coalesce(before, ''::BLOB), coalesce(after, ''::BLOB) "
         "LIMIT ?",
-        _MOST_FLOWS + 1,
+        MOST_FLOWS + 1,
     )
-    kept = rows if len(rows) <= _MOST_FLOWS else rows[: _MOST_FLOWS // 2]
+    kept = rows if len(rows) <= MOST_FLOWS else rows[: MOST_FLOWS // 2]
     listed = [(text(before), text(after), list(map(int, sums))) for before, after, *sums in kept]
     if len(kept) < len(rows):
         (everything,) = database.rows(

@@ -244,7 +244,7 @@ def test_a_server_with_another_stream_is_found(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, field: str, value: Any, found: Any
 ) -> None:
     ask = run.try_messages
-    monkeypatch.setattr(server, "_QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(server, "QUIET_SECONDS", 0.5)
 
     def wrong(subjects: Any, block: Any, streams: Any, cluster: Any, expected: Any) -> Any:
         changed = [

@@ -190,10 +190,10 @@ FLAT = {"of many tokens", "one token"}
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_large_stream_is_asked_for_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As large as a real server lets a quick test have it: so few subjects count as many."""
-    monkeypatch.setattr(subjects, "_PAGE", 100)
-    monkeypatch.setattr(subjects, "_FEW", 200)
-    monkeypatch.setattr(subjects, "_SAMPLES", 300)
-    monkeypatch.setattr(subjects, "_ROUNDS", 1)
+    monkeypatch.setattr(subjects, "PAGE", 100)
+    monkeypatch.setattr(subjects, "FEW", 200)
+    monkeypatch.setattr(subjects, "SAMPLES", 300)
+    monkeypatch.setattr(subjects, "ROUNDS", 1)
     with nats_server() as own, Client(own.url) as client:
         client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"]})
         Stream(own, "S").publish((subject, b"", b"") for subject in SHAPES[name])
@@ -241,7 +241,7 @@ def test_a_user_who_may_not_read_messages(
     server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large stream is then asked for in pages, as a small one is."""
-    monkeypatch.setattr(subjects, "_FEW", 10)
+    monkeypatch.setattr(subjects, "FEW", 10)
     nats = reader(server).model_copy(update={"connect_timeout": 1.0})
     assert live_census(nats, "ORDERS", ()).rows.num_rows == 40
 
@@ -324,7 +324,7 @@ def test_a_page_again_and_again() -> None:
 def test_a_number_of_subjects_that_never_adds_up(
     total: int, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subjects, "_SAMPLES", 50)
+    monkeypatch.setattr(subjects, "SAMPLES", 50)
     info = answer({"a": 1, "b": 2}, total=total)
     info["state"]["num_subjects"] = 250_000
     message = {"message": {"seq": 1, "subject": subject}}
@@ -337,7 +337,7 @@ def test_a_number_of_subjects_that_never_adds_up(
 
 def test_pages_with_nothing_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was between them was removed, or never shown."""
-    monkeypatch.setattr(subjects, "_SHARED", 1)
+    monkeypatch.setattr(subjects, "SHARED", 1)
     impostor = Impostor(answers={"STREAM.INFO": answer({"a": 1}, total=9)})
 
     def turn() -> None:

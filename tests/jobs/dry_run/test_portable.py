@@ -142,7 +142,7 @@ def test_collisions_stay_exact_and_nothing_leaks(tmp_path: Path) -> None:
 def test_some_rows_at_a_time_find_what_all_find(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     census, question = census_of(SUBJECTS), Question(mappings("orders.*.*", "by.$2"), NOTHING)
     at_once = census.dry_run(question)
-    monkeypatch.setattr(portable, "_ROWS", rows)
+    monkeypatch.setattr(portable, "BATCH_ROWS", rows)
     found = census.dry_run(question)
     assert (found.findings, found.flows) == (at_once.findings, at_once.flows)
 

@@ -120,7 +120,7 @@ def test_no_spark_and_any_number_of_parts(
         raise AssertionError("asked for Spark")
 
     assert dry_run(session, settings).dry_run == found
-    monkeypatch.setattr("jobs.dry_run.scattered._ROWS", 4)
+    monkeypatch.setattr("jobs.dry_run.scattered.PART_ROWS", 4)
     assert dry_run(session, settings).dry_run == found
 
 

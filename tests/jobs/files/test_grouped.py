@@ -53,7 +53,7 @@ def test_groups_are_those_of_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, few: int, shares: int
 ) -> None:
     monkeypatch.setattr(module, "MOST_ROWS", most)
-    monkeypatch.setattr(module, "_FEW_ROWS", few)
+    monkeypatch.setattr(module, "FEW_ROWS", few)
     folder, tasks = tmp_path / "kept", range(4)
     found = grouped(
         tasks,

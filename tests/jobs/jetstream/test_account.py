@@ -142,7 +142,7 @@ def test_a_name_that_is_a_path(nats: NatsSettings, tmp_path: Path) -> None:
 
 
 def test_a_list_without_an_end(nats: NatsSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "_MOST_BYTES", 2**20)
+    monkeypatch.setattr(account, "MOST_BYTES", 2**20)
     asked = []
 
     def grows(subject: str, offset: int) -> bytes:

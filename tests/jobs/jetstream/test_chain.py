@@ -238,7 +238,7 @@ def test_without_evidence_nothing_is_guessed(
     make_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers are lost, and what they spoke of is removed: better an error than a second copy."""
-    monkeypatch.setattr(jobs.jetstream.chain, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(jobs.jetstream.chain, "ANSWER_SECONDS", 1.0)
     stream = make_stream(max_msgs=1)
     is_mute = False
 

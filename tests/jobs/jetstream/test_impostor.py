@@ -284,8 +284,8 @@ def test_subjects_without_end() -> None:
 @pytest.mark.timeout(300)
 def test_a_server_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # It would be told after 100,000 pings; one that sends fewer fills the same queue, only later.
-    monkeypatch.setattr("jobs.jetstream.connection._MOST_NOISE", 10**12)
-    monkeypatch.setattr("jobs.jetstream.connection._WRITE_SECONDS", 1)
+    monkeypatch.setattr("jobs.jetstream.connection.MOST_NOISE", 10**12)
+    monkeypatch.setattr("jobs.jetstream.connection.WRITE_SECONDS", 1)
     with pytest.raises(ArchiveError) as caught:
         reading(Impostor(pieces=endless(b"", b"PING\r\n" * 1000)), tmp_path, patience=3)
     assert "\n" not in str(caught.value)

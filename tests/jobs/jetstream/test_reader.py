@@ -160,7 +160,7 @@ def test_batches_of_exactly_as_many_bytes_as_were_asked_for(
     stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nats-server tells the end of such a request by nothing."""
-    monkeypatch.setattr("jobs.jetstream.pull._SILENCE_SECONDS", 3600)
+    monkeypatch.setattr("jobs.jetstream.pull.SILENCE_SECONDS", 3600)
     block, data = H + b"A: b\r\n\r\n", bytes(100)
     stream.publish([(b"a", block, data)] * 9)
     reply = f"$JS.ACK.{stream.name}.nats-transform-{'0' * 16}.1.1.1.{10**18}.8"

@@ -158,7 +158,7 @@ def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backup:
     """A backup of these messages, in chunks and batches that cut it everywhere."""
     for name, value in (("_BATCH", 3), ("_BUFFER", 256)):
         monkeypatch.setattr(format, name, value)
-    monkeypatch.setattr("jobs.sources.archive._TASK_BYTES", 1)
+    monkeypatch.setattr("jobs.sources.archive.TASK_BYTES", 1)
     (tmp_path / "stream.arc.s2").write_bytes(packed(archive(DATED), 70))
     described = {"config": {"name": "S"}, "state": state_of(DATED)}
     (tmp_path / "backup.json").write_text(json.dumps(described))
@@ -383,7 +383,7 @@ def test_blocks_that_unpack_to_far_more_than_they_say(
     described = json.loads((old / "backup.json").read_text())
     described["state"]["bytes"] = 1
     (old / "backup.json").write_text(json.dumps(described))
-    monkeypatch.setattr("jobs.sources.backup._SPARE_BYTES", 0)
+    monkeypatch.setattr("jobs.sources.backup.SPARE_BYTES", 0)
     with pytest.raises(ArchiveError, match="unpacks to more than"):
         restore_old(old)
 

@@ -679,7 +679,7 @@ def test_values_that_repeat_make_no_large_batches(
     parquet: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, columns: dict[str, Any]
 ) -> None:
     """A dictionary has a value once, however many rows of 1 MiB it makes."""
-    monkeypatch.setattr(jobs.sources.parquet, "_MOST_HEADERS", 2**20)
+    monkeypatch.setattr(jobs.sources.parquet, "MOST_HEADERS", 2**20)
     path = parquet(**{"subject": ["a"] * 100, "ts": [0] * 100} | made(columns))
     assert path.stat().st_size < 1_000_000
     files = find_files(Storage(), str(path))
@@ -719,10 +719,10 @@ def test_parquet_of_which_no_batch_is_small(
     columns: dict[str, Any],
     message: str,
 ) -> None:
-    monkeypatch.setattr(jobs.sources.parquet, "_MOST_VALUES", 1000)
-    monkeypatch.setattr(jobs.sources.parquet, "_MOST_HEADERS", 2**20)
-    monkeypatch.setattr(jobs.sources.parquet, "_UNPACKED", 0)
-    monkeypatch.setattr(jobs.sources.parquet, "_UNPACKED_A_BYTE", 10)
+    monkeypatch.setattr(jobs.sources.parquet, "MOST_VALUES", 1000)
+    monkeypatch.setattr(jobs.sources.parquet, "MOST_HEADERS", 2**20)
+    monkeypatch.setattr(jobs.sources.parquet, "UNPACKED", 0)
+    monkeypatch.setattr(jobs.sources.parquet, "UNPACKED_A_BYTE", 10)
     columns = made(columns)
     rows = len(next(iter(columns.values())))
     table = pa.table({"subject": ["a"] * rows, "ts": [0] * rows} | columns)

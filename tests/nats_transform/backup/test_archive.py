@@ -237,7 +237,7 @@ def test_consumers_that_are_far_larger_than_the_file(consumers: int, size: int) 
 
 
 def test_headers_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_HEADERS_AT_ONCE", 100)
+    monkeypatch.setattr(module, "HEADERS_AT_ONCE", 100)
     sizes = [0, 0, 60, 30, 70, 250, 0, 1]
     messages = [(b"a", 1, n, b"h" * size, b"x") for n, size in enumerate(sizes, 1)]
     file = io.BytesIO(packed(archive(messages)))

@@ -72,7 +72,7 @@ def test_branches_add_up_when_weights_decide_today() -> None:
 
 def test_the_smallest_flows_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
     every = dry_run(CENSUS, CANDIDATE, streams=STREAMS).flows
-    monkeypatch.setattr(changes, "_MOST_FLOWS", 4)
+    monkeypatch.setattr(changes, "MOST_FLOWS", 4)
     found = dry_run(CENSUS, CANDIDATE, streams=STREAMS).flows
     assert found[:2] == every[:2]
     (other,) = (flow for flow in found if flow.before == OTHER)
