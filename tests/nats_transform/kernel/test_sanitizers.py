@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 def checkout(tmp_path: Path) -> Path:
     """What the kernel's tests need, to be run with another library."""
     tests = ("tests/cases", *(f"tests/nats_transform/{name}" for name in TESTS))
-    for name in ("nats_transform", "jobs", "tests/support", *tests):
+    for name in ("nats_transform", "jobs", "tests/support", "tests/faults", *tests):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.pyc"))
     for name in ("pyproject.toml", "tests/conftest.py"):
         shutil.copy(ROOT / name, tmp_path / name)
