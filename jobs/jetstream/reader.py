@@ -115,7 +115,10 @@ async def read_range(
 async def _check_nothing_left(
     client: RawClient, nats: NatsSettings, settings: JetStreamSettings, first: int, last: int
 ) -> None:
-    """Without it, a server that lies would have us read thousands of ranges for nothing."""
+    """Raises ArchiveError if the server still counts messages in a range that has ended.
+
+    Else a server that lies would have us read thousands of ranges for nothing.
+    """
     stream, subject = settings.stream, settings.subject
     try:
         left = await count_from(client, nats, stream, first, subject)
