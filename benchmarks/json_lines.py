@@ -24,6 +24,7 @@ from jobs.settings.ingest import IngestSettings
 from jobs.sources.dump import DumpSource
 from jobs.sources.files import find_files
 from jobs.sources.json_lines import open_json_lines
+from jobs.sources.once import ReadOnce
 from jobs.startup import without_pandas
 from nats_transform.kernel.coverage import NONE
 
@@ -86,12 +87,13 @@ def main() -> None:
                 count, (read, blocks) = spent(
                     lambda: open_json_lines(storage, files, settings, None)  # noqa: B023
                 )
-                source = DumpSource(read, blocks, files, "S", "jsonl", None)
-                look, (span,) = spent(lambda: source.plan(NONE))  # noqa: B023
-                take, tasks = source.tasks(span, NONE)
-                reading, rows = spent(
-                    lambda: sum(len(rows) for task in tasks for rows in take(task))  # noqa: B023
-                )
+                with ReadOnce(read) as once:
+                    source = DumpSource(once, blocks, files, "S", "jsonl", None)
+                    look, (span,) = spent(lambda: source.plan(NONE))  # noqa: B023
+                    take, tasks = source.tasks(span, NONE)
+                    reading, rows = spent(
+                        lambda: sum(len(rows) for task in tasks for rows in take(task))  # noqa: B023
+                    )
                 assert rows == given.messages
                 rounds.append([1e6 * t / rows for t in (count, look, reading)])
             parts = [statistics.median(times) for times in zip(*rounds, strict=True)]

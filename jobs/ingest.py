@@ -40,6 +40,7 @@ from jobs.sources.backup import open_backup, restored
 from jobs.sources.dump import DumpSource
 from jobs.sources.files import find_files
 from jobs.sources.json_lines import open_json_lines
+from jobs.sources.once import ReadOnce
 from jobs.sources.parquet import open_parquet
 from jobs.sources.source import Source, Span, StreamSource
 from jobs.warehouse.accounting import Archived
@@ -334,10 +335,12 @@ def _source(spark: Spark, settings: IngestSettings) -> Iterator[Source]:
         with restored(backup) as nats:
             yield StreamSource(nats, of_stream, settings.publish_messages, "backup")
     else:
-        yield _dump(spark, settings)
+        with _dump(spark, settings) as dump:
+            yield dump
 
 
-def _dump(spark: Spark, settings: IngestSettings) -> DumpSource:
+@contextmanager
+def _dump(spark: Spark, settings: IngestSettings) -> Iterator[DumpSource]:
     path = settings.parquet or settings.jsonl or ""
     kind, opened = ("parquet", open_parquet) if settings.parquet else ("jsonl", open_json_lines)
     catalog = settings.warehouse.catalog
@@ -348,7 +351,9 @@ def _dump(spark: Spark, settings: IngestSettings) -> DumpSource:
     (files,) = run(partial(find_files, storage), [path], session_for(spark, 0))
     session = session_for(spark, files.size, PROCESS_BYTES)
     read, blocks = opened(storage, files, settings, session)
-    return DumpSource(read, blocks, files, settings.stream, kind, session)
+    with ReadOnce(read) as once:
+        which = once if settings.jsonl else read  # Parquet is as quick to read again
+        yield DumpSource(which, blocks, files, settings.stream, kind, session)
 
 
 def _stream_settings(settings: IngestSettings, name: str) -> JetStreamSettings:
