@@ -10,7 +10,7 @@ from typing import Any
 
 from nats_transform.accounts.sharing import PRIVATE
 from nats_transform.config.block import configured, mappings_block, quoted_string
-from nats_transform.config.edit import Edit
+from nats_transform.config.edit import GLOBAL, Edit
 from nats_transform.config.edit import edited as edited_config
 from nats_transform.errors import NatsTransformError, printable
 from nats_transform.plan.model import Change, Plan, Step
@@ -43,13 +43,20 @@ def files(plan: Plan, configs: Configs, more: Mapping[str, str] | None = None) -
         more: other files, such as those of `whole_configs`.
 
     Raises:
-        Unnameable: a command cannot name a stream or consumer, or a block the source of a mapping.
+        Unnameable: a command cannot name a stream or consumer, or a block the source of a mapping;
+            or two changes would have the same file.
     """
     texts = {PAGE: page(plan), **(more or {})}
     for step in plan.steps:
         for change in step.changes:
             for undo in (False, True):
-                texts[path(step, change, undo)] = _content(change, undo, configs)
+                name = path(step, change, undo)
+                if name in texts:
+                    raise Unnameable(
+                        f"{change.kind} {printable(change.name)}: the plan has another file "
+                        f"{name}; rename one of the two"
+                    )
+                texts[name] = _content(change, undo, configs)
     digests = {name: digest(text) for name, text in texts.items()}
     signed = plan.model_copy(update={"files": {PLAN: _own_digest(plan), **digests}})
     return {PLAN: signed.model_dump_json(indent=2) + "\n", **texts}
@@ -113,8 +120,9 @@ def path(step: Step, change: Change, undo: bool) -> str:
     ending = "json" if change.kind in ("stream", "consumer") else "conf"
     name = "".join(c if c.isalnum() or c in "-_" else "." for c in change.name).strip(".")
     whole = change.name.replace("/", ".") if change.kind == "consumer" else change.name
-    # Two names can look alike then. The other kinds have names of accounts, such as `$G`.
-    if name != whole and change.kind in ("stream", "consumer", "permissions"):
+    # Two names can look alike then.
+    is_global = change.name == GLOBAL and change.kind not in ("stream", "permissions")
+    if name != whole and not is_global:
         name += "-" + hashlib.sha256(change.name.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{_folder(step)}/{'undo/' if undo else ''}{change.kind}-{name}.{ending}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.request import urlopen
 
 import pytest
@@ -19,8 +19,8 @@ from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.source import Source
 from nats_transform.config.tree import plain
 from nats_transform.plan.build import _mappings
-from nats_transform.plan.files import path
-from nats_transform.plan.model import Change, Step
+from nats_transform.plan.files import Unnameable, files, path
+from nats_transform.plan.model import Change, Plan, Step
 
 # Legal in a token of a source.
 ODD = [
@@ -70,7 +70,7 @@ def test_a_server_has_the_mappings_of_a_block(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["stream", "consumer", "permissions"])
+@pytest.mark.parametrize("kind", get_args(Change.model_fields["kind"].annotation))
 def test_names_that_look_alike_have_files_of_their_own(kind: Any) -> None:
     step = Step.model_construct(number=1, phase="expand")
     names = ["A+B", "A=B", "A B/C", "A.B/C", "..", "."]
@@ -78,3 +78,14 @@ def test_names_that_look_alike_have_files_of_their_own(kind: Any) -> None:
     found = {path(step, change, False) for change in changes}
     assert len(found) == len(names)
     assert all(one.count("/") == 1 for one in found)
+
+
+def test_two_changes_with_one_file_are_refused() -> None:
+    changes = [
+        Change(kind="imports", name=name, before={"imports": []}, after={"imports": []})
+        for name in ("$G", "G")
+    ]
+    step = Step(number=2, phase="expand", title="", why="", changes=tuple(changes))
+    plan = Plan(current="", candidate="", account="$G", made_from={}, steps=(step,))
+    with pytest.raises(Unnameable, match="another file 02-expand"):
+        files(plan, {})
