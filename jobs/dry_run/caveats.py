@@ -16,8 +16,11 @@ import pyarrow.compute as pc
 
 from nats_transform.streams.stream import StreamConfig
 
-_ACTING = ("Nats-Rollup", "Nats-TTL", "Nats-Incr", "Nats-Schedule", "Nats-Schedule-Next")
-"""Headers by which a message acts in a stream."""
+_ACTING = (
+    *("Nats-Rollup", "Nats-TTL", "Nats-Incr", "Nats-Schedule", "Nats-Schedule-Next"),
+    *("Nats-Scheduler", "Nats-Stream-Source"),  # nats-server refuses them: 10212, 10227
+)
+"""Headers by which a message acts in a stream, or for which a stream refuses it."""
 
 
 class NotFollowed(NamedTuple):
@@ -66,7 +69,8 @@ class Caveats:
                 continue
             has_it = np.zeros(len(headers), np.bool_)
             has_it[rows[is_named.to_numpy(zero_copy_only=False)]] = True
-            of_subject = pc.all(pc.equal(values.filter(is_named), "sub")).as_py()
+            is_sub = pc.all(pc.equal(values.filter(is_named), "sub")).as_py()
+            of_subject = name == "Nats-Rollup" and is_sub
             for number in np.unique(stream[has_it[message]]).tolist():
                 config = self._streams[number]
                 if of_subject and config.allow_rollup_hdrs and config.max_msgs_per_subject == 1:

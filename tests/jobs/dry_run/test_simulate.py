@@ -179,6 +179,9 @@ def simulated(
     return list(simulation.results(held.tolist(), dropped.tolist()))
 
 
+LAST = {"allow_rollup_hdrs": True, "max_msgs_per_subject": 1}
+
+
 def test_limits_count() -> None:
     ids = [Publication("a", with_id(n % 3)) for n in range(6)]
     found = simulated(
@@ -227,6 +230,10 @@ def test_ages_are_those_of_the_archive() -> None:
         ({"allow_msg_counter": True}, ["a"], "allow_msg_counter"),
         ({}, [Publication("a", (("Nats-Rollup", "sub"),))], "headers Nats-Rollup"),
         ({}, [Publication("a", (("Nats-TTL", "10s"),))], "headers Nats-TTL"),
+        *(
+            (LAST, [Publication("a", ((name, "sub"),))], f"headers {name}")
+            for name in ("Nats-Incr", "Nats-Scheduler", "Nats-Stream-Source")
+        ),
         ({"subject_delete_marker_ttl": 10**9}, ["a"], "subject_delete_marker_ttl"),
     ],
 )
