@@ -67,7 +67,7 @@ class Limits:
     def __init__(self, stream: StreamConfig) -> None:
         self._of_one = limit(stream.max_msgs_per_subject)
         self._most, self._most_bytes = limit(stream.max_msgs), limit(stream.max_bytes)
-        self._largest = stream.max_msg_size if stream.max_msg_size >= 0 else NO_LIMIT
+        self._largest = limit(stream.max_msg_size)
         self._age = limit(stream.max_age // _MICROSECOND)
         self._refuses = stream.discard == "new"
         self._refuses_of_one = stream.discard_new_per_subject
@@ -186,7 +186,7 @@ def depend_on_order(stream: StreamConfig) -> bool:
     """Whether some limit depends on more than how many messages came later, or how old they are."""
     return (
         stream.max_bytes > 0
-        or stream.max_msg_size >= 0
+        or stream.max_msg_size > 0
         or stream.discard_new_per_subject
         or (stream.max_msgs > 0 and (stream.discard == "new" or stream.max_msgs_per_subject > 0))
     )
@@ -204,7 +204,7 @@ def drops(stream: StreamConfig) -> bool:
 
 def look_at_sizes(stream: StreamConfig) -> bool:
     """Whether some limit depends on the sizes of messages."""
-    return stream.max_bytes > 0 or stream.max_msg_size >= 0
+    return stream.max_bytes > 0 or stream.max_msg_size > 0
 
 
 def offered(

@@ -359,7 +359,7 @@ class Simulation:
                 self._caveats.note_upstream(number, steps[origin]["stream"], by_consumer)
             if number in self._sized and not is_plain[-1]:
                 stream = self._streams[number]
-                stays = stream.max_msg_size < 0 and stream.discard == "old"
+                stays = stream.max_msg_size <= 0 and stream.discard == "old"
                 why = "max_bytes and max_msg_size of messages that nats-server adds headers to"
                 self._caveats.note(number, why, stays=stays)
             republished = arrival.republished

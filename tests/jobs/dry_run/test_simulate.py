@@ -195,6 +195,10 @@ def test_limits_count() -> None:
         SimulatedStream("FULL", 60, 0, 147, keeps_up_with=("MOST",)),
         SimulatedStream("COPY", 207, 0, 0, keeps_up_with=("MOST",)),
     ]
+    # nats-server makes -1 of it.
+    assert simulated(["a"], {"name": "ANY", "subjects": ["a"], "max_msg_size": 0}) == [
+        SimulatedStream("ANY", 1, 0, 0)
+    ]
 
 
 def test_ages_are_those_of_the_archive() -> None:
