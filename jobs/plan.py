@@ -121,6 +121,12 @@ def _plan(
                 f"{census.about.stream}` if you mean it"
             )
     question = replace(question, archived=census.archived)
+    counted = (census.about.stream,) if census.live is None else census.live.counted
+    if certified is not None and certified[1].stream not in counted:
+        raise PlanError(
+            f"{settings.certificate} is for stream {printable(certified[1].stream)}, but the plan "
+            f"is not: certify the candidate with stream {printable(counted[0])}"
+        )
     looked_at: dict[str, Any] = {
         "streams": len(question.streams),
         "consumers": len(question.consumers),
@@ -228,10 +234,11 @@ def read_certificate(settings: PlanSettings, question: Question) -> tuple[str, C
             f"{file} is for mapping version {printable(certified.mapping_version[:12])}, but the "
             f"candidate is {candidate[:12]}: certify the candidate"
         )
-    if certified.divergences or not (certified.holds and certified.tried > 0):
-        ways = plural(len(certified.divergences), "way")
-        why = f"nats-server and the prediction part in {ways}"
-        why = why if certified.tried else "it tried nothing"
+    if certified.divergences or not certified.holds or certified.tried <= 0:
+        why = "it tried nothing" if certified.tried <= 0 else "it says that it does not hold"
+        if certified.divergences:
+            ways = plural(len(certified.divergences), "way")
+            why = f"nats-server and the prediction part in {ways}"
         raise PlanError(f"{file} has no clean verdict: {why}; find out why, and certify again")
     return text, certified
 

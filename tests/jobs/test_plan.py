@@ -504,10 +504,10 @@ def certificate(project: Path, **more: Any) -> str:
     document = {
         "holds": True,
         "mapping_version": mapping_version(load_mappings(project / "new.conf")),
-        "stream": "<b>ORDERS",
+        "stream": "ORDERS",
         "tried": 90_010,
         "share": 1.0,
-        "nats_server": "2.15.1",
+        "nats_server": "2.15.1<b>",
         "divergences": [],
         "draws": [],
     }
@@ -523,9 +523,9 @@ def test_a_certificate_goes_into_the_folder(project: Path) -> None:
     assert texts["certificate.json"] == (project / given).read_text()
     assert made.certificate is not None
     assert "certificate" in made.made_from
-    words = "nats-server 2.15.1 did as predicted with 90,010 messages (100 %) of stream"
-    assert words in texts["README.md"]
-    assert f"{words} &lt;b&gt;ORDERS" in texts["index.html"]
+    words = "did as predicted with 90,010 messages (100 %) of stream ORDERS"
+    assert f"nats-server 2.15.1&#60;b&#62; {words}" in texts["README.md"]
+    assert f"nats-server 2.15.1&lt;b&gt; {words}" in texts["index.html"]
 
 
 DIVERGING = {"holds": False, "divergences": [{"kind": "subject", "messages": 3}]}
@@ -537,6 +537,8 @@ DIVERGING = {"holds": False, "divergences": [{"kind": "subject", "messages": 3}]
         pytest.param(
             {"mapping_version": "f" * 64}, "is for mapping version 'ffffffffffff', but", id="of"
         ),
+        pytest.param({"stream": "OTHER"}, "for stream 'OTHER', but the plan is not", id="stream"),
+        pytest.param({"holds": False}, "verdict: it says that it does not hold", id="fails"),
         pytest.param(DIVERGING, "nats-server and the prediction part in 1 way", id="diverges"),
         pytest.param(DIVERGING | {"holds": True}, "has no clean verdict", id="says-that-it-holds"),
         pytest.param(
