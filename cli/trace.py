@@ -48,7 +48,8 @@ class TraceSettings(LeafNodeSettings, ShownSettings):
         "server, is_equal, hops (each with hop, predicted, seen, verdict)."
     ),
     exit_codes="0 the subject is legal (with --live: and the servers do as predicted); 1 it isn't "
-    "(or they don't); 2 a file cannot be read, or the server can't trace.",
+    "(or they don't, or there is nothing to compare); 2 a file cannot be read, or the server "
+    "can't trace.",
 )
 def command(settings: TraceSettings, asked: Settings) -> None:
     """Show what happens to a message published on SUBJECT. Only --live sends one.
@@ -130,7 +131,12 @@ def _live(settings: TraceSettings, asked: Settings) -> None:
             head=("", "hop", "server", "predicted", "the server says"),
         )
         print_line(unseen_line(_UNTRACED))
-        print_line("equal" if traced.is_equal else "the servers differ from the prediction")
+        if traced.is_equal:
+            print_line("equal")
+        elif any(hop.verdict == "differs" for hop in traced.hops):
+            print_line("the servers differ from the prediction")
+        else:
+            print_line("nothing to compare: give the mappings that should be in force (--mapping)")
 
     print_result(asked, traced, show)
     end(is_fine=traced.is_equal)

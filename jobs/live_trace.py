@@ -77,7 +77,7 @@ class LiveTrace(BaseModel):
         cluster: its cluster, if it is in one.
         hops: the steps.
         silent: how many servers got the message, but no event came from them.
-        is_equal: whether every hop that we predict is as predicted.
+        is_equal: whether every hop that we predict is as predicted, and there is one.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -191,7 +191,7 @@ async def _ask(
         cluster=events[0].server.cluster,
         hops=hops,
         silent=len(missing(events)),
-        is_equal=all(hop.verdict is not Verdict.DIFFERS for hop in hops),
+        is_equal={hop.verdict for hop in hops} - {Verdict.SEEN} == {Verdict.EQUAL},
     )
 
 

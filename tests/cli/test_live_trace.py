@@ -353,8 +353,11 @@ def test_events_that_no_server_sends_are_one_line(
 def test_servers_that_stay_silent_are_counted() -> None:
     passed = {"type": "eg", "kind": 2, "name": "far", "hop": "1"}
     code, out, _, impostor = ask([event(steps=[passed])])
-    assert code == 0
+    assert code == 1
     assert "gateway to far: no event came from there" in out
+    assert out.endswith(
+        "\nnothing to compare: give the mappings that should be in force (--mapping)\n"
+    )
     assert impostor.asked.count("a") == 3
 
 
