@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from nats_transform.errors import shown
+from nats_transform.errors import NatsTransformError, shown
 from nats_transform.mappings.functions import Random
 from nats_transform.mappings.mapping import Fate, Outcome
 from nats_transform.mappings.subject import ANY_TAIL, SEPARATOR, Filter
@@ -28,6 +28,10 @@ from nats_transform.streams.stream import INGRESS, Republished, StreamConfig
 
 Entropy: TypeAlias = Callable[[str], int | None]
 """The 64 bits that decide each `random()` at a place; None leaves it as it is written."""
+
+
+_MOST = 10_000  # arrivals: two sources of a stream that take the same messages double them
+_MOST_IN_A_ROW = 200  # streams: a trace as JSON can have no more than some 250 levels
 
 
 class Via(StrEnum):
@@ -198,6 +202,9 @@ class Network:
             entropy: the chance of a message; the place of a published message's ingress is
                 `INGRESS`, as in `StreamConfig.replay`.
             also_filtered: whether to include the mirrors and sources that do not take the message.
+
+        Raises:
+            NatsTransformError: there are too many, or too many streams in a row.
         """
         walk = _Walk(self._takers, self._listening, entropy, also_filtered)
         walk.capture(subject, None, ())
@@ -367,6 +374,12 @@ class _Walk:
         been: tuple[str, ...],
     ) -> None:
         name, subject, entropy = stream.name, taken.subject, self._entropy
+        if len(self.found) == _MOST or len(been) == _MOST_IN_A_ROW:
+            raise NatsTransformError(
+                f"stream {shown(name)} is too far from the publisher: a message comes to streams "
+                f"more than {_MOST:,} times, or to more than {_MOST_IN_A_ROW} in a row; leave out "
+                "some of the streams on its way"
+            )
         if subject is None:
             if self._also_filtered:
                 self.found.append(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from nats_transform.errors import NatsTransformError
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import parse_stream
+from nats_transform.streams.trace import trace
 
 MOVES, DRAWS = ({"src": "a.*", "dest": to} for to in ("b.$1", "b.{{random(2)}}.$1"))
 
@@ -42,3 +46,30 @@ def test_circles_of_republished_messages() -> None:
         start, other = streams.streams
         assert streams.circle(start) == circle
         assert streams.republish_takers(start) == [other]
+
+
+def chain(length: int, filters: Sequence[str]) -> list[dict[str, Any]]:
+    """Streams that each source the one before, once for each filter."""
+    return [{"name": "S0", "subjects": ["a.b"]}] + [
+        {
+            "name": f"S{n}",
+            "sources": [{"name": f"S{n - 1}", "filter_subject": filter} for filter in filters],
+        }
+        for n in range(1, length)
+    ]
+
+
+def test_a_way_of_many_streams_can_be_shown() -> None:
+    traced = trace("a.b", streams=map(parse_stream, chain(200, [">"])))
+    assert traced.text().count("\n") == 201
+    assert json.loads(traced.model_dump_json()) == traced.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("streams", "last"),
+    [(chain(201, [">"]), "S200"), (chain(100, ["a.*", "*.b"]), "S")],
+    ids=["one after the other", "each twice as often"],
+)
+def test_a_way_of_too_many_streams_is_refused(streams: list[dict[str, Any]], last: str) -> None:
+    with pytest.raises(NatsTransformError, match=rf"^stream {last}\d* is too far from the"):
+        network(*streams).arrivals("a.b")
