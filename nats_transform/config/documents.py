@@ -10,7 +10,16 @@ from collections.abc import Mapping as MappingABC
 from typing import TYPE_CHECKING
 
 from nats_transform.config.accounts import checked_weight, each_mapping, entries_of, located_mapping
-from nats_transform.config.tree import Entry, Node, Section, field, lower, plain, quoted
+from nats_transform.config.tree import (
+    Entry,
+    Node,
+    Section,
+    field,
+    has_variables,
+    lower,
+    plain,
+    quoted,
+)
 from nats_transform.errors import InvalidConfig, InvalidStream, Refusals
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 
@@ -112,7 +121,7 @@ def stream_section(tree: Node) -> Node | None:
     whole in what `nats stream add --config` reads.
     """
     fields = tree.value
-    if not isinstance(fields, MappingABC):
+    if not isinstance(fields, MappingABC) or has_variables(tree):
         return None
     inner = fields.get("config")
     if inner and isinstance(inner.node.value, MappingABC):

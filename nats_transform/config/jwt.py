@@ -23,7 +23,9 @@ MAX_TOKEN = 1024 * 1024
 """Bytes of the longest token that nats-server decodes."""
 
 _TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-_DECORATED = re.compile(r"-{3,}BEGIN NATS (\w+) JWT-{3,}\s+([\w.=-]+)\s+-{3,}END", re.ASCII)
+_DECORATED = re.compile(
+    r"-{3,}BEGIN NATS (\w+) JWT-{3,}\s+([\w.=-]+)\s+-{3,}END NATS \1 JWT-{3,}", re.ASCII
+)
 _NEWEST_VERSION = 2
 _OPERATOR, _ACCOUNT = 14 << 3, 0  # first bytes of public keys: O... and A... in base32
 
@@ -50,10 +52,13 @@ class AccountClaims:
 
 
 def find_token(text: str) -> str | None:
-    """The token in a text, with or without the lines that `nsc` puts around it; else None."""
-    if decorated := _DECORATED.search(text):
-        return decorated[2]
+    """The token that is the whole text, but for the lines that `nsc` puts around it; else None.
+
+    A token in a comment of a server's configuration is none.
+    """
     stripped = text.strip()
+    if decorated := _DECORATED.fullmatch(stripped):
+        return decorated[2]
     return stripped if stripped.startswith("eyJ") and _TOKEN.fullmatch(stripped) else None
 
 

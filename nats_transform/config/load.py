@@ -36,7 +36,7 @@ from nats_transform.config.json_text import parse_json
 from nats_transform.config.jwt import AccountClaims, account_claims, decode_account, find_token
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.source import Source
-from nats_transform.config.tree import Node, Section, lower, quoted
+from nats_transform.config.tree import Node, Section, has_variables, lower, quoted
 from nats_transform.config.tree import field as find_field
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig, Place
@@ -50,6 +50,8 @@ _NAMED = (".json", *_YAML)
 _CREDENTIALS = re.compile(
     r"-----BEGIN (?:NATS USER JWT|USER NKEY SEED)|\s*S[UAOCNX][A-Z2-7]{56}\s*$"
 )
+
+_VARIABLE = re.compile(r"(?<![\w.])\$")  # not the `$1` in `a.$1`
 
 
 def load(
@@ -274,7 +276,7 @@ def tree_of(source: Source, text: str, path: str) -> Node:
         except InvalidConfig as error:
             named_error = error if suffix in _NAMED else None
         else:
-            if not _is_server_config(tree):
+            if not (_is_server_config(tree) or _has_variables(text, path)):
                 return tree
     try:
         tree = parse_server_text(source, path, text)
@@ -292,6 +294,16 @@ def tree_of(source: Source, text: str, path: str) -> Node:
     return tree
 
 
+def _has_variables(text: str, path: str) -> bool:
+    """Whether a text, which is JSON or YAML too, has entries that nats-server takes by a `$KEY`."""
+    try:
+        return bool(_VARIABLE.search(text)) and has_variables(
+            parse_server_text(Source(), path, text)
+        )
+    except InvalidConfig:
+        return False
+
+
 def _yaml_document(text: str, path: str) -> Node | None:
     """The mappings in a YAML text, if it holds some."""
     try:
@@ -302,7 +314,9 @@ def _yaml_document(text: str, path: str) -> Node | None:
 
 
 def _is_claims(tree: Node) -> bool:
-    return isinstance(tree.value, MappingABC) and {"nats", "iss"} <= tree.value.keys()
+    if not isinstance(tree.value, MappingABC) or has_variables(tree):
+        return False
+    return {"nats", "iss"} <= tree.value.keys()
 
 
 def _is_document(tree: Node) -> bool:

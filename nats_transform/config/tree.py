@@ -152,6 +152,14 @@ def field(entries: Section, *names: str) -> Entry | None:
     return named[0] if named else None
 
 
+def has_variables(tree: Node) -> bool:
+    """Whether a `$KEY` refers to an entry, which only nats-server reads so.
+
+    The server takes such an entry under any name, so its name does not tell the kind of the file.
+    """
+    return isinstance(tree.value, Mapping) and any(e.is_variable for e in tree.value.values())
+
+
 def lower(key: str) -> str:
     """A key in lower case as Go's `strings.ToLower` has it."""
     return key.replace("\u0130", "i").lower()  # Python makes two characters of it

@@ -6,10 +6,12 @@ import json
 import os
 import random
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from jobs.jetstream.process import nats_server_binary
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
 from nats_transform.config import load
 from nats_transform.config.source import MAX_BYTES
@@ -74,6 +76,27 @@ def test_a_file_without_mappings(tmp_path: Path, text: str, suffixes: str) -> No
     for name in names(suffixes):
         (tmp_path / name).write_text(text)
         assert load(tmp_path / name) == AccountMappings(())
+
+
+JWT = "eyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.eyJqdGkiOiJTRUNSRVQifQ.c2lnbmF0dXJl"
+BESIDE = 'mappings: { "orders.*": "evil.$1" }\n'
+LOOK_LIKE_OTHERS = {
+    "JWT in comments": "# -----BEGIN NATS ACCOUNT JWT-----\n# x\n"
+    f"# -----BEGIN NATS ACCOUNT JWT----- {JWT} ------END NATS ACCOUNT JWT------\n",
+    "claims": "nats: { type: account }\niss: x\nserver_metadata: $nats\nserver_name: $iss\n",
+    "stream": "name: S\nsubjects: [ a ]\nserver_name: $name\nserver_tags: $subjects\n",
+    "stream in a section": "config: { name: S }\nserver_metadata: $config\n",
+}
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", names(",.conf,.json,.yaml"))
+@pytest.mark.parametrize("text", LOOK_LIKE_OTHERS.values(), ids=LOOK_LIKE_OTHERS)
+def test_what_nats_server_takes_is_a_server_config(tmp_path: Path, text: str, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(text + BESIDE)
+    subprocess.run([nats_server_binary(), "-t", "-c", path], capture_output=True, check=True)
+    assert load(path) == AccountMappings([Mapping("orders.*", [Destination("evil.$1")])])
 
 
 REFUSED = [
@@ -172,8 +195,6 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
 PASSWORD = "Tr0ub4dor-horse"  # noqa: S105 - planted
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 HASH = "$2b$11$UP3xizk94sWF9SHF/wkklOfBT9jphTGNrhZqz2OHoBdk9yO1kvErG"
-JWT = "eyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.eyJqdGkiOiJTRUNSRVQifQ.c2lnbmF0dXJl"
-
 PLANTED = [
     f"authorization {{ user: a, password: {PASSWORD} oops }}",
     f"authorization {{ user: a, password: ${PASSWORD} }}",
