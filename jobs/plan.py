@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
@@ -18,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from jobs.dry_run.given import given_census
 from jobs.dry_run.portable import PortableCensus, messages_by_source
+from jobs.dry_run.scattered import temporary_folder
 from jobs.dry_run.settings import not_looked_at, read_question, streams_from
 from jobs.errors import JobError, text_of
 from jobs.jetstream.shown import with_files
@@ -252,6 +250,8 @@ def refuse_full(folder: Path) -> None:
     try:
         if folder.exists() and any(folder.iterdir()):
             raise PlanError(f"{folder} is not empty: give a new folder for the plan")
+        if folder.exists() and folder.samefile("."):  # which shells would lose
+            raise PlanError(f"{folder} is the current folder: give a new folder for the plan")
         above = next(parent for parent in folder.absolute().parents if parent.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise PlanError(
@@ -268,28 +268,16 @@ def write_folder(folder: Path, texts: dict[str, str]) -> None:
     Raises:
         PlanError: it cannot be written.
     """
-    for left in folder.parent.glob(f".{glob.escape(folder.name)}.*.part"):
-        _remove_if_left(left)
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
-        for name, text in texts.items():
-            file = part / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(text.encode("utf-8", "surrogateescape"))
-        os.replace(part, folder)  # over an empty folder too
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(folder.parent) as part:
+            for name, text in texts.items():
+                file = part / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(text.encode("utf-8", "surrogateescape"))
+            os.replace(part, folder)  # over an empty folder too
     except OSError as error:
         raise PlanError(f"{folder} cannot be written: {text_of(error)}") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _remove_if_left(part: Path) -> None:
-    """Removes a folder whose process was killed."""
-    with contextlib.suppress(ValueError, PermissionError):
-        try:
-            os.kill(int(part.name.split(".")[-2]), 0)
-        except ProcessLookupError:
-            shutil.rmtree(part, ignore_errors=True)
 
 
 def configs(settings: PlanSettings) -> Iterator[tuple[str, dict[str, Any]]]:

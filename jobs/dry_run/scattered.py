@@ -32,15 +32,19 @@ _LOCK = "lock"
 
 
 @contextlib.contextmanager
-def temporary_folder() -> Iterator[Path]:
+def temporary_folder(above: Path | None = None) -> Iterator[Path]:
     """A folder that is deleted afterwards; what killed processes left is deleted before.
+
+    Args:
+        above: where to make it; None for the system's temporary folder.
 
     Raises:
         JobError: there is no room for what is written into it.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
+    above = above or Path(tempfile.gettempdir())
+    for left in above.glob(f"{_NAME}*"):
         _delete_if_left(left)
-    folder = Path(tempfile.mkdtemp(prefix=_NAME))
+    folder = Path(tempfile.mkdtemp(prefix=_NAME, dir=above))
     try:
         with (folder / "new").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -52,8 +56,8 @@ def temporary_folder() -> Iterator[Path]:
         if not is_full(error):
             raise
         raise JobError(
-            f"no room for temporary files in {tempfile.gettempdir()}; make room, or set TMPDIR to "
-            "another folder"
+            f"no room for temporary files in {above}; make room, or choose another folder "
+            "(TMPDIR, or --out of a plan)"
         ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)

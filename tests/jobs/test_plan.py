@@ -102,7 +102,7 @@ def test_a_folder_with_every_step(project: Path) -> None:
     assert f"needs about {need.messages:,} messages (about {need.hours:,.1f} hours" in page
     audit = "audit --observed --stream ORDERS --mapping 04-shift/mappings-G.conf"
     assert audit in page
-    assert not [file for file in project.iterdir() if file.name.endswith(".part")]
+    assert not list(project.glob("nats-transform-*"))
 
 
 def test_the_whole_configuration_of_each_step(
@@ -211,6 +211,14 @@ def test_a_damaged_plan_is_not_followed(project: Path) -> None:
         file.write_bytes(data)
     assert len(errors) > 90
     assert [text for text in errors if len(text.splitlines()) != 1 or len(text) > 1000] == []
+
+
+def test_the_current_folder_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "empty").mkdir()
+    monkeypatch.chdir(project / "empty")
+    given = ("--census", "../census.parquet", "--candidate", "../new.conf", "--without-streams")
+    told = "nats-transform: . is the current folder: give a new folder for the plan\n"
+    assert nats_transform("plan", *given, "--out", ".") == (2, "", told)
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["a file", "an empty folder"])
