@@ -18,6 +18,7 @@ from nats_transform.plan.changes import changes
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
 from nats_transform.plan.stages import STAGES, Stage, stages
 from nats_transform.streams.stream import StreamConfig
+from nats_transform.untrusted import markdown_code
 from nats_transform.words import and_more
 
 
@@ -174,7 +175,7 @@ def _programs(changing: Moves, dry_run: DryRun, settled: Collection[str | None])
 def _subscribers(changing: Moves) -> str:
     """What programs must do that subscribe without a consumer."""
     names = dict.fromkeys((made(m.old, m.part), made(m.new, m.part)) for m in changing)
-    moved = ", ".join(f"`{old}` and `{new}`" for old, new in names)
+    moved = ", ".join(" and ".join(map(markdown_code, pair)) for pair in names)
     if not moved:
         return ""
     return f"programs that subscribe without a consumer must subscribe to both names: {moved}"

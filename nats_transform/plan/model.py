@@ -58,7 +58,8 @@ class Step(_Frozen):
         title: what the step does.
         why: what would go wrong without the step.
         changes: the changes on the server.
-        programs: what programs must do before the step is taken, and before it is undone.
+        programs: what programs must do before the step is taken, and before it is undone; in
+            Markdown.
         percent: the share of the messages that go the new way once the step is done; null if the
             step moves none.
         cluster: the cluster of these messages; null for all clusters.

@@ -153,6 +153,12 @@ def test_steps() -> None:
     ]  # fmt: skip
 
 
+def test_no_subject_is_markup() -> None:
+    made = plan(Question(AccountMappings([Mapping("x`<b>`.*", [Destination("y.$1")])]), NOTHING))
+    (line,) = {line for line in page(made).splitlines() if line.startswith("Before you take")}
+    assert "names: `` x`<b>`.* `` and `y.*`." in line
+
+
 def test_the_same_input_gives_the_same_bytes() -> None:
     assert plan(AROUND).model_dump_json() == plan(AROUND).model_dump_json()
     assert Plan.model_validate_json(plan(AROUND).model_dump_json()) == plan(AROUND)
