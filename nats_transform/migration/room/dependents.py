@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from nats_transform.accounts.service_imports import services_with
-from nats_transform.accounts.sharing import SharedStream, Shares, shared_streams
+from nats_transform.accounts.sharing import NO_SHARES, SharedStream, Shares, shared_streams
 from nats_transform.config.permissions import User
 from nats_transform.errors import InvalidStream, shown
 from nats_transform.lint.check import check
@@ -22,7 +23,6 @@ from nats_transform.migration.question import Question
 from nats_transform.migration.room.filters import (
     exports_with,
     imports_with,
-    is_gone,
     narrowed,
     services_without,
     shares_without,
@@ -35,6 +35,7 @@ from nats_transform.migration.room.flows import (
     sources_with,
     sources_without,
 )
+from nats_transform.migration.room.gone import Gone
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import StreamConfig, parse_stream
 
@@ -127,39 +128,43 @@ def streams_with_room(streams: tuple[StreamConfig, ...], moves: Moves) -> tuple[
 
 
 def narrow(before: Dependents, both: Dependents, moves: Moves) -> Dependents:
-    """Everything without the old names, which no subject has any more."""
-    every = Moves([*moves, *republished(both.streams, moves)])
+    """Everything for both names, without the old ones under which nothing comes any more."""
+    gone = Gone(both.streams, _imported(both), moves)
     return replace(
         both,
         streams=tuple(
-            _narrow_stream(old, new, every)
+            _stream_with(
+                new,
+                [],
+                subjects=list(narrowed(old.subjects, new.subjects, gone.published)),
+                sources=sources_without(old, new, gone.stored),
+            )
             for old, new in zip(before.streams, both.streams, strict=True)
         ),
         consumers=tuple(
-            replace(new, filters=narrowed(old.filters, new.filters, every))
+            replace(
+                new, filters=narrowed(old.filters, new.filters, partial(gone.stored, new.stream))
+            )
             for old, new in zip(before.consumers, both.consumers, strict=True)
         ),
-        users=tuple(user_with(user, every, narrow=True) for user in before.users),
+        users=tuple(user_with(user, gone.moves, gone.published) for user in before.users),
         shares={
             name: Shares(
-                shares_without(shares.exports, ("",), moves),
-                services_without(shares.imports, moves),
+                shares_without(shares.exports, ("",), gone.mapped),
+                services_without(shares.imports, gone.mapped),
             )
             if name in both.names
-            else replace(shares, imports=shares_without(shares.imports, both.names, moves))
+            else replace(shares, imports=shares_without(shares.imports, both.names, gone.mapped))
             for name, shares in both.shares.items()
         },
     )
 
 
-def _narrow_stream(old: StreamConfig, both: StreamConfig, moves: Moves) -> StreamConfig:
-    filters = [rule.source for source in old.sources for rule in source.filters]
-    return _stream_with(
-        both,
-        [],
-        subjects=list(narrowed(old.subjects, both.subjects, moves)),
-        sources=sources_without(old, both, {gone: is_gone(gone, moves) for gone in filters}),
-    )
+def _imported(dependents: Dependents) -> Iterator[str]:
+    """Filters of the messages of other accounts that come to the account."""
+    for name in dependents.names:
+        shares = dependents.shares.get(name, NO_SHARES)
+        yield from (entry.local for entry in shares.imports if entry.kind == "stream")
 
 
 def _stream_with(stream: StreamConfig, refused: list[Obstacle], **fields: Any) -> StreamConfig:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from nats_transform.accounts.service_imports import is_import
 from nats_transform.accounts.sharing import Entry
 from nats_transform.config.permissions import Allowance, User
-from nats_transform.mappings.moves import Moves, kept, made
-from nats_transform.mappings.subject import collide, is_subset
+from nats_transform.mappings.moves import Moves, kept
+from nats_transform.mappings.subject import is_subset
 from nats_transform.mappings.subject_index import SubjectIndex
 from nats_transform.mappings.transform import Transform, number_wildcards
+
+IsGone: TypeAlias = Callable[[str], bool]
+"""Whether no message has a subject under a filter any more, see `room.gone`."""
 
 
 def widened(filters: Sequence[str], moves: Moves) -> tuple[str, ...]:
@@ -27,42 +31,34 @@ def widened(filters: Sequence[str], moves: Moves) -> tuple[str, ...]:
     return tuple(known[number] for number in kept)
 
 
-def is_gone(place: str, moves: Moves) -> bool:
-    """Whether every message under a filter gets a name outside the filter."""
-    covering = [m for m in moves.under([place]) if m.old is None and is_subset(place, of=m.part)]
-    return bool(covering) and not any(
-        move.is_partial or collide(made(move.new, place), place) for move in covering
-    )
-
-
-def narrowed(filters: Sequence[str], wide: Sequence[str], moves: Moves) -> tuple[str, ...]:
-    """The widened filters, without those from which every subject has moved away.
+def narrowed(filters: Sequence[str], wide: Sequence[str], is_gone: IsGone) -> tuple[str, ...]:
+    """The widened filters, without those under which nothing comes any more.
 
     Args:
         filters: the filters before the migration.
         wide: the result of `widened` for them.
-        moves: the moves that were given to `widened`.
+        is_gone: whether no message has a subject under a filter any more.
     """
-    gone = {place for place in filters if is_gone(place, moves)}
+    gone = set(filter(is_gone, filters))
     return tuple(place for place in wide if place not in gone)
 
 
-def user_with(user: User, moves: Moves, *, narrow: bool = False) -> User:
-    """The user with permissions for both names, or for the new names alone.
+def user_with(user: User, moves: Moves, is_gone: IsGone | None = None) -> User:
+    """The user with permissions for both names, or without those for which `is_gone` is true.
 
     nats-server checks a publish after the mapping, so publishers need the new names as well.
     """
     return replace(
         user,
-        publish=_allowance(user.publish, moves, narrow),
-        subscribe=_allowance(user.subscribe, moves, narrow),
+        publish=_allowance(user.publish, moves, is_gone),
+        subscribe=_allowance(user.subscribe, moves, is_gone),
     )
 
 
-def _allowance(allowance: Allowance, moves: Moves, narrow: bool) -> Allowance:
+def _allowance(allowance: Allowance, moves: Moves, is_gone: IsGone | None) -> Allowance:
     def change(filters: tuple[str, ...]) -> tuple[str, ...]:
         wide = widened(filters, moves)
-        return narrowed(filters, wide, moves) if narrow else wide
+        return narrowed(filters, wide, is_gone) if is_gone else wide
 
     def groups(filters: tuple[str, ...]) -> tuple[str, ...]:
         """The same change for filters that have a queue group after a space."""
@@ -132,23 +128,23 @@ def imports_with(imports: Sequence[Entry], names: Iterable[str], moves: Moves) -
 
 
 def shares_without(
-    entries: Sequence[Entry], names: Iterable[str], moves: Moves
+    entries: Sequence[Entry], names: Iterable[str], is_gone: IsGone
 ) -> tuple[Entry, ...]:
-    """The exports or imports for both names, without those from which every subject moved away.
+    """The exports or imports for both names, without those under which nothing comes any more.
 
     Args:
         entries: the exports or imports for both names.
         names: the names of the account whose subjects move; "" stands for its own exports.
-        moves: the subjects that move.
+        is_gone: whether no message of that account has a subject under a filter any more.
     """
     known = set(names)
     return tuple(
         entry
         for entry in entries
-        if not (entry.kind == "stream" and entry.account in known and is_gone(entry.subject, moves))
+        if not (entry.kind == "stream" and entry.account in known and is_gone(entry.subject))
     )
 
 
-def services_without(imports: Sequence[Entry], moves: Moves) -> tuple[Entry, ...]:
+def services_without(imports: Sequence[Entry], is_gone: IsGone) -> tuple[Entry, ...]:
     """Imports of services, without those that no request of the account reaches any more."""
-    return tuple(e for e in imports if not (e.kind == "service" and is_gone(e.local, moves)))
+    return tuple(e for e in imports if not (e.kind == "service" and is_gone(e.local)))

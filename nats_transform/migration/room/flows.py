@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nats_transform.mappings.moves import Move, Moves, kept, onward, prefix
@@ -52,19 +52,22 @@ def sources_with(
 
 
 def sources_without(
-    old: StreamConfig, both: StreamConfig, is_gone: Mapping[str, bool]
+    old: StreamConfig, both: StreamConfig, is_gone: Callable[[str, str], bool]
 ) -> list[Fields]:
-    """The sources for both names, without those from whose filters every subject has moved away.
+    """The sources for both names, without those that find nothing under their filters any more.
 
     Args:
         old: the stream as it was before the migration.
         both: the stream with sources for both names.
-        is_gone: for each filter, whether all its subjects have moved.
+        is_gone: whether a stream stores nothing under a filter any more.
     """
     gone = [
         _fields(s)
         for s in old.sources
-        if s.filters and s.consumer is None and all(is_gone.get(rule.source) for rule in s.filters)
+        if s.filters
+        and s.consumer is None
+        and s.external is None
+        and all(is_gone(s.name, rule.source) for rule in s.filters)
     ]
     return [source for source in map(_fields, both.sources) if source not in gone]
 
