@@ -132,11 +132,16 @@ def _sides(node: Node) -> tuple[Allowance, Allowance, object]:
 def _allowance(node: Node, queues: bool) -> Allowance:
     if not isinstance(node.value, Mapping):
         subjects, groups = _subjects(node, queues)
-        return Allowance(subjects, allow_groups=groups)
+        return Allowance(_some(subjects, groups), allow_groups=groups)
     allow, deny = field(node.value, "allow"), field(node.value, "deny")
-    allowed, allowed_groups = _subjects(allow.node, queues) if allow else (None, ())
+    allowed, allowed_groups = _subjects(allow.node, queues) if allow else ((), ())
     denied, denied_groups = _subjects(deny.node, queues) if deny else ((), ())
-    return Allowance(allowed, denied, allowed_groups, denied_groups)
+    return Allowance(_some(allowed, allowed_groups), denied, allowed_groups, denied_groups)
+
+
+def _some(allowed: tuple[str, ...], groups: tuple[str, ...]) -> tuple[str, ...] | None:
+    # An empty list is no list to the server, so it allows all subjects.
+    return allowed if allowed or groups else None
 
 
 def _subjects(node: Node, queues: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -147,8 +152,11 @@ def _subjects(node: Node, queues: bool) -> tuple[tuple[str, ...], tuple[str, ...
     for entry in nodes:
         if not isinstance(entry.value, str):
             raise entry.place.error(f"expected a subject, found {entry.kind}")
-        subject, *queue = entry.value.split()
-        if not is_valid_filter(subject) or len(queue) > queues:
+        parts = entry.value.split() if queues else []
+        if is_valid_filter(entry.value):
+            subjects.append(entry.value)
+        elif len(parts) == 2 and all(map(is_valid_filter, parts)):
+            groups.append(" ".join(parts))
+        else:
             raise entry.place.error("this permission is not a valid subject")
-        (groups if queue else subjects).append(" ".join([subject, *queue]))
     return tuple(subjects), tuple(groups)
