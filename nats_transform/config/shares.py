@@ -29,8 +29,10 @@ def shares_of_config(fields: Section) -> Shares:
             if entry is not None and isinstance(entry.node.value, Mapping):
                 account = _text(entry.node.value, "account")
                 subject = _text(entry.node.value, "subject")
-                prefix = _text(section, "prefix")
-                to = f"{prefix}{SEPARATOR}{subject}" if prefix else _text(section, "to")
+                # The server makes nothing of the prefix of a service.
+                prefix = _text(section, "prefix") if kind == "stream" else ""
+                dot = "" if prefix.endswith(SEPARATOR) else SEPARATOR
+                to = f"{prefix}{dot}{subject}" if prefix else _text(section, "to")
                 if account and subject:
                     rest = _rest(section, kind, "to", "prefix")
                     imports.append(Entry(kind, subject, account, to, rest))

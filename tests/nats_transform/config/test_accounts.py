@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
-from nats_transform.config import accounts, load, load_mappings
+from nats_transform.config import accounts, load, load_all, load_mappings
 from nats_transform.errors import UnknownAccount
 
 BAR = [Mapping("foo", [Destination("bar")])]
@@ -154,3 +154,23 @@ def test_an_account_without_mappings_beside_others_that_have_some(
     path.write_text("accounts { A {}\n B {}\n}")
     assert load_mappings(path, account="A").mappings == ()
     assert load_mappings(path).mappings == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "local"),
+    [
+        ("stream", "", "orders.*"),
+        ("stream", ", to: mine.*", "mine.*"),
+        ("stream", ", prefix: from.a", "from.a.orders.*"),
+        ("stream", ", prefix: from.a.", "from.a.orders.*"),
+        ("service", ", prefix: from.a", "orders.*"),
+    ],
+)
+def test_the_name_of_an_import(kind: str, fields: str, local: str, tmp_path: Path) -> None:
+    path = tmp_path / "server.conf"
+    path.write_text(
+        f"accounts {{ A {{}}\n"
+        f"B {{ imports: [ {{ {kind}: {{ account: A, subject: orders.* }}{fields} }} ] }} }}"
+    )
+    (importing,) = (each for each in load_all(path) if each.accounts == ("B",))
+    assert [entry.local for entry in importing.shares.imports] == [local]
