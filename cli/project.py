@@ -7,9 +7,10 @@ the environment, and the environment before the file.
 
 A file comes with a repository, from anyone. It can therefore name a saved context of its reader,
 but no server, no file with a context, no credentials and no Spark elsewhere: these would get the
-credentials or the archive of the reader. Each setting says this of itself (`Option.in_project`).
-And the file belongs to the reader, to root, or to whom the current folder belongs: a folder above
-it, such as /tmp, may be open to everybody.
+credentials or the archive of the reader. Nor can it delete, consent in the reader's name, or have
+results written outside its folder. Each setting says this of itself (`Option.in_project` and
+`is_written`). And the file belongs to the reader, to root, or to whom the current folder belongs:
+a folder above it, such as /tmp, may be open to everybody.
 """
 
 from __future__ import annotations
@@ -59,8 +60,12 @@ class Project:
 
     def place_for(self, command: str, key: str) -> str:
         """The place that gives a command a setting: in its own table, or at the top."""
-        is_own = key in self.values.get(command, {})
+        is_own = key in self._table(command)
         return self.place(command, key) if is_own else self.place(key)
+
+    def _table(self, command: str) -> Mapping[str, Any]:
+        table = self.values.get(command)  # or, as `plan`, the option of another command
+        return table if isinstance(table, dict) else {}
 
     def options(self, commands: Mapping[str, click.Command], name: str) -> dict[str, Any]:
         """The values for one command, by the names of its parameters.
@@ -81,7 +86,7 @@ class Project:
                 continue
             self._option(everywhere, key, (key,), "", known)
             # The table of the command goes before the top, wherever it stands in the file.
-            if key in known[name] and key not in self.values.get(name, {}):
+            if key in known[name] and key not in self._table(name):
                 mine = self._option(known[name], key, (key,), "")
                 by_parameter[mine.name or ""] = self._value(mine.setting, value, (key,))
         return by_parameter
@@ -126,9 +131,21 @@ class Project:
         text, allowed = str(value), setting.option.in_project
         if isinstance(allowed, str) and re.fullmatch(allowed, text, re.DOTALL) is None:
             raise InvalidProject(f"{self.place(*keys)}: {setting.option.cure}")
-        if setting.is_path and "://" not in text:
-            return str(self.path.parent / Path(text).expanduser())
-        return text
+        if not setting.is_path or ("://" in text and not setting.option.is_written):
+            return text
+        if "\0" in text:
+            raise InvalidProject(
+                f"{self.place(*keys)}: {keys[-1]} is no path, because it has a NUL character"
+            )
+        # As a shell does, it leaves a `~user` that nobody knows.
+        path = self.path.parent / os.path.expanduser(text)
+        inside = os.path.realpath(self.path.parent)
+        if setting.option.is_written and not Path(os.path.realpath(path)).is_relative_to(inside):
+            raise InvalidProject(
+                f"{self.place(*keys)}: {keys[-1]} must be inside the folder of this file, because "
+                f"its author would choose what is overwritten: give it with --{setting.name}"
+            )
+        return str(path)
 
 
 def options_of(command: click.Command) -> dict[str, SettingOption]:
@@ -164,14 +181,20 @@ def _read(path: Path) -> Project | None:
             return None  # most are somebody else's, and large
         import tomllib
 
-        values = tomllib.loads(text)
+        values: Any = tomllib.loads(text)
     except (OSError, ValueError) as error:
         if path.name == _PYPROJECT:
             return None  # for its own programs to say
         raise InvalidProject(f"{path}: {error}") from error
     if path.name == _PYPROJECT:
-        values = values.get("tool", {}).get("nats-transform")
-    return None if values is None else Project(path, text, values)
+        tool = values.get("tool")
+        values = tool.get("nats-transform") if isinstance(tool, dict) else None
+    if values is None:
+        return None
+    if not isinstance(values, dict):
+        where = Project(path, text, {}).place()
+        raise InvalidProject(f"{where}: nats-transform must be a table: write [{_TABLE}]")
+    return Project(path, text, values)
 
 
 def toml(value: object) -> str:

@@ -45,6 +45,7 @@ class Option:
         parts: the types of the words that one value has.
         value: a flag stands for this value.
         is_path: whether a text is a path, unless it is a URI.
+        is_written: whether the path is written: one in a project file stays inside its folder.
         combines: whether the environment may give it beside an alternative of the command line.
         is_argument: whether the command line has it without a name.
         is_option: whether people can give it; if not, only programs can.
@@ -66,6 +67,7 @@ class Option:
     parts: tuple[type, ...] = ()
     value: str | None = None
     is_path: bool = False
+    is_written: bool = False
     combines: bool = False
     is_argument: bool = False
     is_option: bool = True

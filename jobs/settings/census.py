@@ -22,7 +22,9 @@ class CensusExportSettings(StreamDays):
     """What to export."""
 
     stream: Stream = setting(..., "The stream whose subjects are exported.")
-    out: Path = setting(..., "The Parquet file to write. An existing file is replaced.")
+    out: Path = setting(
+        ..., "The Parquet file to write. An existing file is replaced.", is_written=True
+    )
     redact: Annotated[tuple[Annotated[int, Field(ge=1)], ...], WithCommas] = setting(
         (),
         "The numbers of the tokens to replace with hashes, such as 2,3. The first token is 1. "

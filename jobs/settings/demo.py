@@ -33,4 +33,5 @@ class DemoSettings(Settings):
         "The folder for everything the demo makes. It removes an earlier demo there.",
         name="dir",
         otherwise="./demo",
+        is_written=True,
     )

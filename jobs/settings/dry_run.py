@@ -78,6 +78,7 @@ class DryRunSettings(LeafNodeSettings, ShownSettings, StreamDays):
     out: Folder | None = setting(
         None,
         "Keep the tables of the dry run in this folder, for your own queries with any SQL engine.",
+        is_written=True,
     )
 
     @property
@@ -142,7 +143,7 @@ class PlanSettings(DryRunSettings):
     exact: Literal[False] = setting(False, "A plan counts shares.", is_option=False)
     simulate: Literal[False] = setting(False, "A plan simulates nothing.", is_option=False)
     seed: Seed = setting(0, "A plan draws nothing.", is_option=False)
-    out: Folder = setting(..., "A new folder for the plan.")
+    out: Folder = setting(..., "A new folder for the plan.", is_written=True)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

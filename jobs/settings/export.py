@@ -23,6 +23,7 @@ class ExportSettings(Settings):
         min_length=1,
         metavar="DIR",
         is_path=True,
+        is_written=True,
         in_project="(?!.*://).*",
         cure="to-backup must be a folder in a project file, because the file's author would get "
         "your archive: give a URI with --to-backup",

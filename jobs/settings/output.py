@@ -23,7 +23,7 @@ def output_settings(*, has_page: bool, levels: tuple[str, ...], **more: Any) -> 
     fields: dict[str, Any] = {}
     if has_page:
         about = "Write the result into this file, as an HTML page."
-        fields["report"] = (Path | None, setting(None, about))
+        fields["report"] = (Path | None, setting(None, about, is_written=True))
     if levels:
         level = Literal[*levels, NEVER]  # type: ignore[valid-type]
         about = "The mildest outcome that makes the exit code 1."

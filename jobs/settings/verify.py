@@ -39,6 +39,8 @@ class VerifySettings(Settings):
         "older servers reserve the subject: no stream stores these messages, but programs that "
         "subscribe to it get them.",
         metavar="SUBJECT",
+        in_project=False,
+        cure="because the file's author would choose what you publish: give it with --probe",
     )
     nats: Annotated[NatsSettings | None, Option(unless=("config", "monitor"))] = None
 

@@ -149,9 +149,25 @@ CONNECTION = ["server", "creds", "nkey", "user", "password", "token", "tlsca", "
         ("master = 'spark://evil:7077'\n", ":1: master must be local or local[N]"),
         ("master = 'localhost:7077'\n", ":1: master must be local or local[N]"),
         ("[audit]\nremote = 'sc://evil'\n", ":2: remote cannot be in a project file"),
+        ("[dry-run]\nreport = '~/.bashrc'\n", ":2: report must be inside the folder of this file"),
+        ("[census-export]\nout = '/etc/x'\n", ":2: out must be inside the folder of this file"),
+        ("[dry-run]\nout = '../x'\n", ":2: out must be inside the folder of this file"),
+        ("[plan]\nout = 'link/x'\n", ":2: out must be inside the folder of this file"),
+        ("[plan-canary]\nreport = 'a://../../../x'\n", ":2: report must be inside the folder of"),
+        ("[export]\nto-backup = 'link'\n", ":2: to-backup must be inside the folder of this file"),
+        ("[demo]\ndir = '~'\n", ":2: dir must be inside the folder of this file"),
+        ("[maintain]\nretention = 0\n", ":2: retention cannot be in a project file"),
+        ("[maintain]\nremove-stream = 'S'\n", ":2: remove-stream cannot be in a project file"),
+        ("[maintain]\nremove-branch = 'b'\n", ":2: remove-branch cannot be in a project file"),
+        ("[replay]\nallow = ['limits']\n", ":2: allow cannot be in a project file"),
+        ("[replay]\nrewrite-headers = true\n", ":2: rewrite-headers cannot be in a project file"),
+        ("[verify]\nprobe = 'a.b'\n", ":2: probe cannot be in a project file"),
+        ("seed = 7\ntransform = 3\n", ":2: no option is 'transform'"),
+        ('[audit]\nmapping = "a\\u0000b"\n', ":2: mapping is no path, because it has a NUL"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(project: Path, text: str, told: str) -> None:
+    (project / "link").symlink_to(project.parent)
     (project / "nats-transform.toml").write_text(text)
     code, out, err = invoke("transform", "--stream", "S", "--mapping", "m")
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -183,6 +199,22 @@ def test_a_file_of_another_user_is_refused(project: Path, name: str) -> None:
     # In a container, a whole checkout belongs to the user outside: who works there trusts it.
     os.chown(project / "below", 12345, 12345)
     assert shown(*TRANSFORM, "--mapping", "m")["seed"][0] == "3"
+
+
+@pytest.mark.parametrize("text", ["[tool]\nnats-transform = true\n", "[[tool.nats-transform]]\n"])
+def test_what_is_no_table_of_a_pyproject_is_refused(project: Path, text: str) -> None:
+    (project / "pyproject.toml").write_text(text)
+    code, out, err = invoke(*TRANSFORM)
+    assert (code, out) == (2, "")
+    assert "pyproject.toml" in err
+    assert ": nats-transform must be a table: write [tool.nats-transform]" in err
+    (project / "pyproject.toml").write_text('tool = "nats-transform"\n')
+    assert invoke(*TRANSFORM)[0] == 0
+
+
+def test_a_home_that_nobody_has_is_a_folder(project: Path) -> None:
+    (project / "nats-transform.toml").write_text('mapping = "~nobody-at-all/x"\n')
+    assert shown(*TRANSFORM)["mapping"][0] == f'"{project / "~nobody-at-all/x"}"'
 
 
 def test_other_pyprojects_are_left_alone(project: Path) -> None:
