@@ -15,7 +15,17 @@ from nats_transform.accounts.leaf_nodes import LeafNodes
 from nats_transform.accounts.sharing import Shares
 from nats_transform.config.leaf_nodes import leaf_nodes_of
 from nats_transform.config.shares import shares_of_config
-from nats_transform.config.tree import Entry, Node, Section, field, lower, quoted
+from nats_transform.config.tree import (
+    LEAF_NODES,
+    MAPPINGS,
+    OPERATOR,
+    Entry,
+    Node,
+    Section,
+    field,
+    lower,
+    quoted,
+)
 from nats_transform.errors import (
     InvalidConfig,
     InvalidMapping,
@@ -98,7 +108,7 @@ def account_leaf_nodes(tree: Node) -> dict[str, LeafNodes]:
 def has_global_users(tree: Node) -> bool:
     """Whether somebody can publish in `$G`. Nobody can if only accounts name users."""
     top = entries_of(tree)
-    if any(field(top, name) for name in ("authorization", "leafnodes", "operator", "mqtt")):
+    if any(field(top, name) for name in ("authorization", *LEAF_NODES, *OPERATOR, "mqtt")):
         return True
     system = field(top, "system_account", "system")
     # With users of the system account alone, everybody else is in `$G`.
@@ -116,7 +126,7 @@ def mapping_places(tree: Node) -> dict[str, dict[str, Place]]:
     return {
         name: places_of(entries_of(entry.node))
         for name, fields in _fields(tree).items()
-        if (entry := field(fields, "mappings", "maps")) is not None
+        if (entry := field(fields, *MAPPINGS)) is not None
     }
 
 
@@ -195,7 +205,7 @@ def _refuse_unknown(fields: Section, known: frozenset[str], complaint: str) -> N
 
 
 def _mappings(fields: Section) -> AccountMappings:
-    entry = field(fields, "mappings", "maps")
+    entry = field(fields, *MAPPINGS)
     if entry is None:
         return AccountMappings(())
     return each_mapping(entries_of(entry.node), _mapping)

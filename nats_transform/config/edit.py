@@ -13,13 +13,20 @@ from typing import Any
 
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.source import Source
-from nats_transform.config.tree import Entry, Node, Section, field, plain
+from nats_transform.config.tree import (
+    DEFAULT_PERMISSIONS,
+    MAPPINGS,
+    USER,
+    USER_PERMISSIONS,
+    Entry,
+    Node,
+    Section,
+    field,
+    plain,
+)
 from nats_transform.errors import InvalidConfig, NatsTransformError
 
 GLOBAL = "$G"
-_USERS = ("user", "username", "nkey")
-_PERMISSIONS = ("permissions", "permission", "authorization")
-_DEFAULTS = ("default_permissions", "default_permission", "permissions")
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|(?<!\S)(?:#|//)[^\n]*|[][{}]|.', re.DOTALL)
 _SECRET_KEY = re.compile(r"^(pass(word)?|token|secret|seed)$", re.IGNORECASE)
 _SECRET = re.compile(
@@ -107,7 +114,7 @@ def block_of(text: str, path: str, account: str) -> tuple[str, int]:
         InvalidConfig: the text is no configuration.
     """
     node, _ = _account(parse_server_text(Source(), path, text), account)
-    entry = field(_section(node), "mappings", "maps")
+    entry = field(_section(node), *MAPPINGS)
     if entry is None:
         raise Unsafe(f"account {account} has no mappings in it")
     place = entry.node.place
@@ -123,7 +130,7 @@ def _values(block: str) -> list[object]:
 def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[str]]:
     """The section that has the block, where it is in the tree, and the names of the field."""
     if edit.kind != "permissions":
-        names = ("mappings", "maps") if edit.kind == "mappings" else (edit.kind,)
+        names = MAPPINGS if edit.kind == "mappings" else (edit.kind,)
         return *_account(tree, edit.name), names
     node, place = _account(tree, account)
     if account == GLOBAL:
@@ -131,21 +138,21 @@ def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[
         if entry is None:
             raise Unsafe("it has no block `authorization`")
         node, place = entry.node, (*place, entry.key)
-        alone = field(_section(node), *_USERS)
+        alone = field(_section(node), *USER)
         if alone is not None and alone.node.value == edit.name:
-            return node, place, _DEFAULTS
+            return node, place, DEFAULT_PERMISSIONS
     users = field(_section(node), "users")
     listed = users.node.value if users is not None else ()
     numbers = [
         n
         for n, user in enumerate(listed if isinstance(listed, tuple) else ())
         if isinstance(user.value, Mapping)
-        and (name := field(user.value, *_USERS)) is not None
+        and (name := field(user.value, *USER)) is not None
         and name.node.value == edit.name
     ]
     if users is None or len(numbers) != 1 or not isinstance(listed, tuple):
         raise Unsafe(f"it has no user {edit.name}, or several")
-    return listed[numbers[0]], (*place, users.key, numbers[0]), _PERMISSIONS
+    return listed[numbers[0]], (*place, users.key, numbers[0]), USER_PERMISSIONS
 
 
 def _account(tree: Node, name: str) -> tuple[Node, Path]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import unquote, urlsplit
 
 from nats_transform.accounts.leaf_nodes import ANYBODY, LeafNodes
-from nats_transform.config.tree import Node, Section, field
+from nats_transform.config.tree import LEAF_NODES, USER, Node, Section, field
 
 
 def leaf_nodes_of(
@@ -24,16 +24,16 @@ def leaf_nodes_of(
         accounts: the fields of each account.
         unnamed: the account of those that name none.
     """
-    entry = field(top, "leafnodes", "leaf")
+    entry = field(top, *LEAF_NODES)
     own = _section(entry.node if entry else None)
     goes: dict[str, set[str]] = defaultdict(set)
     comes: dict[str, set[str]] = defaultdict(set)
     for remote in _sections(own, "remotes"):
-        if field(remote, "credentials", "creds", "nkey") is None:
+        if field(remote, "credentials", "creds", "nkey", "seed") is None:
             goes[_text(remote, "account", "local") or unnamed].update(_users_of_urls(remote))
     if field(own, "port", "listen", "host", "net"):
         rights = _section(entry.node if (entry := field(own, "authorization")) else None)
-        users = [*_sections(rights, "users"), *([rights] if field(rights, "user") else [])]
+        users = [*_sections(rights, "users"), *([rights] if field(rights, *USER) else [])]
         for user in users:
             comes[_text(user, "account") or unnamed].add(_name(user))
         if not users and (account := _text(rights, "account")):
@@ -53,19 +53,18 @@ def _users(fields: Section) -> Iterator[str]:
     block = field(fields, "authorization")
     for section in (fields, *([_section(block.node)] if block else [])):
         yield from map(_name, _sections(section, "users"))
-        if field(section, "user", "username"):
+        if field(section, *USER):
             yield _name(section)
 
 
 def _name(user: Section) -> str:
-    return _text(user, "user", "username")
+    return _text(user, *USER)
 
 
 def _users_of_urls(remote: Section) -> Iterator[str]:
-    several = field(remote, "urls")
-    nodes = several.node.value if several else ()
-    texts = [node.value for node in nodes] if isinstance(nodes, tuple) else []
-    for text in (_text(remote, "url"), *texts):
+    entry = field(remote, "urls", "url")
+    nodes = entry.node.value if entry and isinstance(entry.node.value, tuple) else ()
+    for text in (_text(remote, "urls", "url"), *(node.value for node in nodes)):
         if isinstance(text, str) and text:
             try:
                 yield unquote(urlsplit(text).username or "")

@@ -11,11 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from nats_transform.config.accounts import entries_of
-from nats_transform.config.tree import Node, Section, field, plain
+from nats_transform.config.tree import (
+    DEFAULT_PERMISSIONS,
+    USER,
+    USER_PERMISSIONS,
+    Node,
+    Section,
+    field,
+    plain,
+)
 from nats_transform.mappings.subject import is_valid_filter, subscribes
-
-_PERMISSIONS = ("permission", "permissions", "authorization")
-_DEFAULTS = ("default_permission", "default_permissions", "permissions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ def _of_account(top: Section, sections: Section, account: str) -> list[User]:
     if account == "$G":
         block = field(top, "authorization")
         section = entries_of(block.node) if block else {}
-        default = field(section, *_DEFAULTS)
+        default = field(section, *DEFAULT_PERMISSIONS)
         alone = field(section, "user", "username")
         single = [User(_name(section), *_sides(default.node))] if alone and default else []
         return [*single, *_users(section, default.node if default else None)]
@@ -101,14 +106,14 @@ def _users(section: Section, default: Node | None) -> Iterator[User]:
         raise users.node.place.error(f"expected a list of users, found {users.node.kind}")
     for node in users.node.value:
         fields = entries_of(node)
-        own = field(fields, *_PERMISSIONS)
+        own = field(fields, *USER_PERMISSIONS)
         permissions = own.node if own else default
         if permissions is not None:
             yield User(_name(fields), *_sides(permissions))
 
 
 def _name(fields: Section) -> str:
-    entry = field(fields, "user", "username", "nkey")
+    entry = field(fields, *USER)
     value = entry.node.value if entry else None
     return value if isinstance(value, str) else "(unnamed)"
 

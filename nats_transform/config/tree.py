@@ -20,6 +20,14 @@ _SECRET_KEY = re.compile(r"pass|token|secret|seed|jwt|cred|key", re.IGNORECASE)
 # Seeds and private keys (nkeys), JWTs, bcrypt hashes, and anything with a userinfo in it.
 _SECRET_TEXT = re.compile(r"(?<![A-Z2-7])[SP][A-Z2-7]{40}|eyJ[\w-]{8}|\$2[abxy]\$|//[^/\s]*@")
 
+# The names of one field in nats-server (`server/opts.go`), where several readers need them.
+MAPPINGS = ("mappings", "maps")
+LEAF_NODES = ("leafnodes", "leaf")
+USER = ("user", "username", "nkey")
+USER_PERMISSIONS = ("permissions", "permission", "authorization")
+DEFAULT_PERMISSIONS = ("default_permissions", "default_permission", "permissions")
+OPERATOR = ("operator", "operators", "root", "roots", "root_operator", "root_operators")
+
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:

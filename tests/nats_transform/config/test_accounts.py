@@ -174,3 +174,21 @@ def test_the_name_of_an_import(kind: str, fields: str, local: str, tmp_path: Pat
     )
     (importing,) = (each for each in load_all(path) if each.accounts == ("B",))
     assert [entry.local for entry in importing.shares.imports] == [local]
+
+
+@pytest.mark.parametrize(
+    ("field", "can"),
+    [
+        ("port: 4222", False),
+        ("leafnodes { port: 7422 }", True),
+        ("leaf { port: 7422 }", True),
+        ("operator: op.jwt", True),
+        ("root_operators: [ op.jwt ]", True),
+    ],
+)
+def test_who_can_publish_in_the_account_without_a_name(
+    field: str, can: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "server.conf"
+    path.write_text(f"accounts {{ A {{ users: [ {{ user: a, password: p }} ] }} }}\n{field}")
+    assert load_all(path, "$G")[0].has_publishers is can

@@ -10,6 +10,7 @@ from nats_transform.config import load_all
 
 SHOP = "accounts { SHOP { users: [ { user: edge, password: p } ] }, OTHER { } }"
 REMOTE = 'leafnodes { remotes: [ { url: "nats-leaf://%s@hub:7422"%s } ] }'
+HUB_OF_A = "leafnodes { port: 1, authorization { user: a, password: p } }"
 JOINED = [
     # the leaf node, its hub, and the accounts that meet
     ('leaf { remotes: [ { urls: ["hub:1", "nats://hub:7422"] } ] }', "leaf { port: 1 }", "$G $G"),
@@ -21,17 +22,22 @@ JOINED = [
         "leafnodes { port: 1, authorization { users: [ { user: a, account: SHOP } ] } }\n" + SHOP,
         "OTHER SHOP",
     ),
-    (
-        REMOTE % ("a", ""),
-        "leafnodes { port: 1, authorization { user: a, password: p } }",
-        "$G $G",
-    ),
+    (REMOTE % ("a", ""), HUB_OF_A, "$G $G"),
     (
         REMOTE % ("a", ""),
         f"leafnodes {{ port: 1, authorization {{ account: SHOP }} }}\n{SHOP}",
         "$G SHOP",
     ),
     (REMOTE % ("u", ""), "leafnodes { port: 1 }, authorization { user: u, password: p }", "$G $G"),
+    # Other names of the same fields.
+    (
+        'leafnodes { remotes: [ { urls: "nats://a@hub:7422", local: OTHER } ] }\n' + SHOP,
+        "leaf { port: 1, authorization { username: a, password: p } }",
+        "OTHER $G",
+    ),
+    ('leaf { remotes: [ { url: ["nats://a@hub:7422"] } ] }', HUB_OF_A, "$G $G"),
+    ('leafnodes { remotes: [ { url: "nats://a@hub", seed: SUAB } ] }', HUB_OF_A, ""),
+    (REMOTE % ("a", ""), "leafnodes { port: 1, authorization { nkey: UABC } }", ""),
     # Nobody listens, nobody connects, and an address or a section that is none.
     (REMOTE % ("edge:p", ""), SHOP, ""),
     (SHOP, f"leafnodes {{ port: 1 }}\n{SHOP}", ""),
