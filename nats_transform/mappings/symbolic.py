@@ -14,6 +14,7 @@ from itertools import chain, product
 from typing import NamedTuple, TypeAlias, cast
 
 from nats_transform.errors import InvalidMapping, InvalidTransform
+from nats_transform.mappings.arguments import integer_or_none
 from nats_transform.mappings.functions import (
     Literal,
     OfToken,
@@ -165,7 +166,9 @@ def can_land_in(transform: Transform, filter: str) -> bool:
 def _can_be(symbol: str | Symbol, text: str) -> bool:
     if isinstance(symbol, str):
         return symbol == text
-    return not symbol.below or (text.isdecimal() and int(text) < symbol.below)
+    number = integer_or_none(text)
+    is_written_so = number is not None and str(number) == text
+    return not symbol.below or (is_written_so and number in range(symbol.below))
 
 
 def is_identity(transform: Transform) -> bool:

@@ -179,3 +179,14 @@ def test_ways_back_give_the_subject_back(
     if not source.endswith(">"):
         assert {one for one in backward if one is not None} <= {subject}
     assert subject in backward or not ways
+
+
+@pytest.mark.parametrize(
+    ("token", "can"),
+    [
+        *[(token, True) for token in ("0", "2", "*", ">")],
+        *[(token, False) for token in ("3", "02", "-1", "+1", "two", "\u0662", "9" * 5000)],
+    ],
+)
+def test_the_numbers_that_a_partition_can_have(token: str, can: bool) -> None:
+    assert can_land_in(Transform("x.*", "a.{{partition(3,1)}}"), f"a.{token}") is can
