@@ -15,7 +15,7 @@ from jobs.settings.base import Seed, Settings, setting
 from nats_transform.errors import InvalidTransform, printable
 from nats_transform.mappings.draw import mapping_key, message_entropy
 from nats_transform.mappings.mapping import EMPTY_RESULT, Fate
-from nats_transform.mappings.subject import SEPARATOR, decode, literal_fault
+from nats_transform.mappings.subject import EMPTY_TOKEN, SEPARATOR, decode, literal_fault
 from nats_transform.mappings.transform import Transform
 
 
@@ -65,7 +65,7 @@ def command(settings: MapSettings, asked: Settings) -> None:
     With `-` as SUBJECT the command reads subjects from standard input, one per line. Without
     a subject it only checks the transform; on a terminal it asks for subjects. Write `--` before a
     subject that starts with `--`. For a subject that does not match it prints an empty line, so
-    that line N of the output belongs to line N of the input.
+    that line N of the output belongs to line N of the input. An empty line is no legal subject.
 
     \b
     Examples:
@@ -86,7 +86,7 @@ def command(settings: MapSettings, asked: Settings) -> None:
     for number, subject in enumerate(subjects_of, start=1):
         entropy = message_entropy(None, number, mapping_key(settings.seed, transform.source))
         result = map_subject(transform, subject, entropy)
-        fine = fine and result.fate is Fate.MAPPED
+        fine = fine and result.reason is None
         if form_of(asked) == "json":
             print_json(asdict(result))
             continue
@@ -114,7 +114,7 @@ class MapResult:
         subject: the subject.
         mapped_subject: the new subject; null if the transform gives none.
         fate: mapped, unmatched or invalid.
-        reason: why the fate is not mapped; otherwise null.
+        reason: why the fate is not mapped, or the new subject is not legal; otherwise null.
     """
 
     subject: str
@@ -131,9 +131,11 @@ def map_subject(transform: Transform, subject: str, entropy: int) -> MapResult:
             return MapResult(subject, None, Fate.INVALID, f"not a legal subject: {fault}")
         reason = f"does not match {printable(transform.source)}"
         return MapResult(subject, None, Fate.UNMATCHED, reason)
-    if literal_fault(mapped):
+    fault = literal_fault(mapped)
+    if fault == EMPTY_TOKEN:
         return MapResult(subject, mapped, Fate.INVALID, EMPTY_RESULT)
-    return MapResult(subject, mapped, Fate.MAPPED, None)
+    reason = f"not a legal subject: {fault}; nats-server delivers it all the same"
+    return MapResult(subject, mapped, Fate.MAPPED, reason if fault else None)
 
 
 def _given(subjects: Iterable[str]) -> Iterator[str]:
@@ -146,8 +148,7 @@ def _given(subjects: Iterable[str]) -> Iterator[str]:
 
 def _lines() -> Iterator[str]:
     for line in sys.stdin.buffer:
-        if text := line.rstrip(b"\r\n"):
-            yield decode(text)
+        yield decode(line.rstrip(b"\r\n"))
 
 
 def _asked() -> Iterator[str]:

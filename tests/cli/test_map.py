@@ -94,7 +94,12 @@ def test_several_subjects_are_lines_in_order() -> None:
 
 
 def test_subjects_from_standard_input() -> None:
-    assert run("*", "x.$1", "first", "-", input="a\r\n\nb") == (0, "x.first\nx.a\nx.b\n", "")
+    assert run("*", "x.$1", "first", "-", input="a\r\nb") == (0, "x.first\nx.a\nx.b\n", "")
+
+
+def test_line_n_belongs_to_line_n() -> None:
+    told = "'': not a legal subject: empty token\n"
+    assert run("*", "x.$1", "-", input="a\r\n\r\n\nb\n") == (1, "x.a\n\n\nx.b\n", told * 2)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +120,13 @@ def test_an_illegal_result_is_shown_as_the_server_makes_it_and_exits_1() -> None
     code, out, err = run("*", "{{split(1,-)}}", "--", "--a")
     assert (code, out) == (1, ".a\n")
     assert "empty token" in err
+    # As mappings of the server do, see `wildcard-made-by-a-cut`.
+    told = (
+        "not a legal subject: wildcard in a literal subject; nats-server delivers it all the same"
+    )
+    assert run("*", "{{split(1,-)}}", "a-*") == (1, "a.*\n", f"'a-*': {told}\n")
+    shown = json.loads(run("*", "{{split(1,-)}}", "a-*", "--json")[1])
+    assert (shown["fate"], shown["reason"]) == ("mapped", told)
 
 
 def test_json_is_an_object_a_line() -> None:
