@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 from jobs.settings.dry_run import DryRunSettings
@@ -14,11 +15,11 @@ from nats_transform.accounts.sharing import NO_SHARES, Shares
 from nats_transform.config import (
     load_all,
     load_consumers,
-    load_mappings,
     load_streams,
     parse_server_config,
     shared_by,
 )
+from nats_transform.config.load import mappings_in
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.unseen import Unseen, unseen_of_archive
@@ -183,18 +184,8 @@ def not_looked_at(
             unknown=question.network.unknown,
             knows_headers=knows_headers,
             headers=() if settings.is_counted else (*SCHEDULE_HEADERS, *settings.subject_headers),
-            has_other_side=settings.leaf_node is not None or not _has_leaf_nodes(settings),
+            has_other_side=settings.leaf_node is not None or not question.has_leaf_nodes,
         )
-    )
-
-
-def _has_leaf_nodes(settings: DryRunSettings) -> bool:
-    """Whether the files show leaf node connections of the account."""
-    return any(
-        settings.account in located.accounts and located.leaf_nodes != NO_LEAF_NODES
-        for file in (settings.permissions, settings.mapping, settings.candidate)
-        if file is not None
-        for located in load_all(file)
     )
 
 
@@ -206,41 +197,44 @@ def read_question(settings: DryRunSettings) -> Question:
     """
     streams = load_streams(settings.streams) if settings.streams else ()
     users: tuple[User, ...] = ()
-    located = load_all(settings.candidate)
-    names, shares = read_shares(settings)
+    files = {
+        file: load_all(file)
+        for file in (settings.candidate, settings.permissions, settings.mapping)
+        if file is not None
+    }
+    located = files[settings.candidate]
+    # What accounts have today: in the configuration of the servers if it is given, else in the file
+    # of the mappings in force, else in that of the candidate.
+    today = [
+        one
+        for file in (settings.permissions, settings.mapping, settings.candidate)
+        for one in (files[file] if file is not None else ())
+        if one.accounts
+    ]
+    ours = [one for one in today if settings.account in one.accounts]
+    shares: dict[str, Shares] = {}
+    for one in today:
+        if one.shares != NO_SHARES:
+            shares.setdefault(one.accounts[0], one.shares)
     if settings.permissions:
         account = settings.permissions_account or settings.account
         users = tuple(users_of(parse_server_config(settings.permissions), account))
-        located += load_all(settings.permissions)
+        located = [*located, *files[settings.permissions]]
+
+    def mappings(file: Path) -> AccountMappings:
+        return mappings_in(files[file], file, settings.account)[0]
+
     return Question(
-        candidate=load_mappings(settings.candidate, settings.account),
-        current=load_mappings(settings.mapping, settings.account)
-        if settings.mapping
-        else AccountMappings(()),
+        candidate=mappings(settings.candidate),
+        current=mappings(settings.mapping) if settings.mapping else AccountMappings(()),
         streams=streams,
         consumers=load_consumers(settings.consumers, streams) if settings.consumers else (),
         users=users,
         clusters=settings.clusters,
         shared=shared_by(settings.account, located),
         archived=(settings.stream,),
-        names=names,
+        names=tuple(dict.fromkeys([settings.account, *(n for one in ours for n in one.accounts)])),
         shares=shares,
         leaf_node=settings.other_side(),
+        has_leaf_nodes=any(one.leaf_nodes != NO_LEAF_NODES for one in ours),
     )
-
-
-def read_shares(settings: DryRunSettings) -> tuple[tuple[str, ...], dict[str, Shares]]:
-    """The names of the account, and the exports and imports that each account has today.
-
-    They are read from the configuration of the servers if it is given, else from the file of the
-    mappings in force, else from that of the candidate.
-    """
-    names: tuple[str, ...] = (settings.account,)
-    shares: dict[str, Shares] = {}
-    for file in (settings.permissions, settings.mapping, settings.candidate):
-        for located in load_all(file) if file is not None else ():
-            if settings.account in located.accounts:
-                names = tuple(dict.fromkeys([*names, *located.accounts]))
-            if located.accounts and located.shares != NO_SHARES:
-                shares.setdefault(located.accounts[0], located.shares)
-    return names, shares

@@ -73,7 +73,7 @@ def load(
         UnknownAccount: the account is not in the file, or it has no mappings and other accounts
             have some. Without this error a wrong name would look like mappings that change nothing.
     """
-    return _chosen(path, account).config
+    return _chosen(load_all(path), path, account).config
 
 
 def load_mappings(path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT) -> AccountMappings:
@@ -89,7 +89,14 @@ def load_with_places(
     path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT
 ) -> tuple[AccountMappings, MappingABC[str, Place]]:
     """The mappings as `load_mappings` gives them, and their places in the file, by source."""
-    chosen = _chosen(path, account)
+    return mappings_in(load_all(path), path, account)
+
+
+def mappings_in(
+    everything: list[Located], path: str | os.PathLike[str], account: str
+) -> tuple[AccountMappings, MappingABC[str, Place]]:
+    """The same from all that `load_all` gave for the file, with the same errors."""
+    chosen = _chosen(everything, path, account)
     if not isinstance(chosen.config, AccountMappings):
         raise InvalidConfig(
             "this is a stream configuration; name a file with account mappings", str(path)
@@ -99,7 +106,8 @@ def load_with_places(
 
 def places_about(candidate: str, account: object) -> Callable[[str], Place]:
     """Where the mapping that a finding is about stands in a file; else the file."""
-    places = _chosen(candidate, GLOBAL_ACCOUNT if account is None else str(account)).places
+    name = GLOBAL_ACCOUNT if account is None else str(account)
+    places = _chosen(load_all(candidate), candidate, name).places
 
     def of(about: str) -> Place:
         return places.get(about.removeprefix("mapping ").partition(" ")[0], Place(candidate))
@@ -107,9 +115,8 @@ def places_about(candidate: str, account: object) -> Callable[[str], Place]:
     return of
 
 
-def _chosen(path: str | os.PathLike[str], account: str) -> Located:
+def _chosen(everything: list[Located], path: str | os.PathLike[str], account: str) -> Located:
     name = os.fspath(path)
-    everything = _everything(name)
     chosen = _of_account(everything, account, name)[0]
     others = [o.accounts[0] for o in everything if o.accounts and not is_empty(o.config)]
     if others and is_empty(chosen.config):

@@ -34,6 +34,7 @@ class Question:
         shares: the exports and imports of each account, by its name.
         named: the values of headers that name subjects, as a census, by the name of the header.
         leaf_node: the mappings on the other side of a leaf node connection.
+        has_leaf_nodes: whether the files show such a connection of the account.
     """
 
     candidate: AccountMappings
@@ -48,6 +49,7 @@ class Question:
     shares: Mapping[str, Shares] = field(default_factory=dict)
     named: Mapping[str, Part] = field(default_factory=dict)
     leaf_node: AccountMappings | None = None
+    has_leaf_nodes: bool = False
 
     @property
     def network(self) -> Network:

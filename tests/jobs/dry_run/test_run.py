@@ -19,7 +19,7 @@ from benchmarks.frames import read
 from cli.main import main
 from jobs.census import CENSUS, census
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import read_question
+from jobs.dry_run.settings import not_looked_at, read_question
 from jobs.errors import ArchiveError, NoTable, WarehouseError
 from jobs.files.scan import Scan
 from jobs.ingest import ingest
@@ -31,6 +31,7 @@ from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
 from jobs.warehouse import specs, tables
 from nats_transform import InvalidConfig
+from nats_transform.config.source import Source
 from nats_transform.lint.findings import Severity
 from tests.support.archive import Row, archive, message
 from tests.support.streams import Stream
@@ -260,6 +261,22 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
     assert [(c.stream, c.name, c.filters) for c in inputs.consumers] == [("S", "c", ("a",))]
     assert [user.name for user in inputs.users] == ["u"]
     assert inputs.current.mappings == ()
+
+
+def test_mapping_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("candidate", "mapping")
+    for name in names:
+        write(tmp_path / f"{name}.conf", "mappings { a: b }")
+    given = DryRunSettings(stream="S", **{name: tmp_path / f"{name}.conf" for name in names})
+    read, text = [], Source.text
+
+    def noted(source: Source, path: Any, *more: Any) -> str:
+        read.append(Path(path).stem)
+        return text(source, path, *more)
+
+    monkeypatch.setattr(Source, "text", noted)
+    not_looked_at(given, read_question(given), (), knows_headers=True)
+    assert sorted(read) == sorted(names)
 
 
 def test_users_of_another_account_than_the_mappings(tmp_path: Path) -> None:
