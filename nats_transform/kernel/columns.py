@@ -174,7 +174,7 @@ def _readable(array: pa.Array) -> pa.Array:
             return array.cast(pa.int32())
         if pa.types.is_timestamp(kind) and kind.unit != "us":
             return array.cast(pa.timestamp("us", kind.tz))
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
         reason = str(error).partition("\n")[0]
         raise NatsTransformError(f"an array is broken: {reason}; read its file again") from None
     if (

@@ -178,8 +178,9 @@ def binary(offsets: Sequence[int], data: bytes, wide: bool = False) -> pa.Array:
     )
 
 
-def dictionary(indexes: Sequence[int]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(indexes, pa.int32()), texts(["a"]), safe=False)
+def dictionary(indexes: Sequence[int], kind: pa.DataType | None = None) -> pa.Array:
+    numbers = pa.array(indexes, kind or pa.int32())
+    return pa.DictionaryArray.from_arrays(numbers, texts(["a"]), safe=False)
 
 
 BROKEN = {
@@ -191,6 +192,9 @@ BROKEN = {
     "large-below-zero": binary([0, -(2**62), 3], b"abc", wide=True),
     "index-beyond": dictionary([0, 1]),
     "index-below-zero": dictionary([0, -1]),
+    "narrow-index-beyond": dictionary([0, 1], pa.int8()),
+    "narrow-index-below-zero": dictionary([0, -1], pa.int8()),
+    "unsigned-index-beyond": dictionary([0, 2**63], pa.uint64()),
 }
 
 
