@@ -96,7 +96,7 @@ def balances(database: Database) -> tuple[Balance, ...]:
 def _spreads(database: Database) -> dict[int, tuple[int, int, Balance | None]]:
     """For each share with a `partition()` its keys, those that move, and the balance.
 
-    There is no balance of more than `MOST_PARTITIONS`.
+    There is no balance of more than `MOST_PARTITIONS`, nor of no messages.
     """
     database.run(_ENDS)
     partitions = _partitions(database)
@@ -118,7 +118,7 @@ def _spreads(database: Database) -> dict[int, tuple[int, int, Balance | None]]:
         database.rows(_KEYS), key=lambda row: database.shares[row[0]]
     ):
         count, balance = max(1, partitions[share].count), None
-        if share in counts:
+        if share in counts and any(counts[share][count]):
             busiest = {of: max(sums) * of / sum(sums) for of, sums in counts[share].items()}
             source, destination = database.shares[share]
             balance = Balance(

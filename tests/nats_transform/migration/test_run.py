@@ -300,6 +300,10 @@ def test_partition_balance() -> None:
     assert [count for count, _ in balance.nearby] == [2, 3, 4, 6, 7, 8]
 
 
+def test_partitions_without_messages_have_no_balance() -> None:
+    assert dry_run(rows({"k.1": 0}), account(BY_THREE)).partitions == ()
+
+
 def test_levels_count_distinct_tokens() -> None:
     found = dry_run(
         rows({"a.1": 1, "a.2": 1, "b.1": 1}), account({"a.*": "n.a.$1", "b.*": "n.b.$1"})
