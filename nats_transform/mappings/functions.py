@@ -383,13 +383,11 @@ _FUNCTIONS: tuple[type[MappingFunction], ...] = (
 """All functions, in the order in which the server tries them."""
 
 # Blanks are those of Go's \s.
-_PATTERNS = [
-    (
-        function,
-        re.compile(rf"{{{{[\t\n\f\r ]*{function.spelling}[\t\n\f\r ]*\((.*)\)[\t\n\f\r ]*}}}}"),
-    )
+_OPENINGS = [
+    (function, re.compile(rf"{{{{[\t\n\f\r ]*{function.spelling}[\t\n\f\r ]*\("))
     for function in _FUNCTIONS
 ]
+_ARGUMENTS = re.compile(r"(.*)\)[\t\n\f\r ]*}}")
 _COMMA = re.compile(r",[\t\n\f\r ]*")
 
 
@@ -416,9 +414,10 @@ def parse_token(token: str, slot: int, wildcards: Sequence[int] | None) -> Token
         return Literal(token) if index is None else Wildcard(position_of(index, wildcards))
     if not looks_like_function(token):
         return Literal(token)
-    for function, pattern in _PATTERNS:
-        if match := pattern.search(token):
-            return function.read(_COMMA.split(match[1]), slot, wildcards)
+    for function, opening in _OPENINGS:
+        arguments = _arguments(opening, token)
+        if arguments is not None:
+            return function.read(_COMMA.split(arguments), slot, wildcards)
     raise Refused(UnknownFunction)
 
 
@@ -430,8 +429,25 @@ def is_placeholder(token: str) -> bool:
     """
     if len(token) > 1 and token[0] == "$" and token[1] in "123456789":
         return True
-    match = _PATTERNS[0][1].search(token)
-    return match is not None and match[1] != "" and not _COMMA.search(match[1])
+    arguments = _arguments(_OPENINGS[0][1], token)
+    return bool(arguments) and not _COMMA.search(arguments or "")
+
+
+def _arguments(opening: re.Pattern[str], token: str) -> str | None:
+    """What stands in the brackets of the first function that is closed; None if none is.
+
+    The server searches with one pattern. Here that would take quadratic time in what is not closed.
+    """
+    looked_at = -1
+    for start in opening.finditer(token):
+        if start.end() > looked_at:
+            if match := _ARGUMENTS.match(token, start.end()):
+                return match[1]
+            # What a line has no end for, it has no end for further on. "\n" ends the arguments.
+            looked_at = token.find("\n", start.end())
+            if looked_at < 0:
+                break
+    return None
 
 
 @lru_cache(maxsize=2**16)  # keys come again and again, and a loop over bytes is slow

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nats_transform.mappings.arguments import Refused
 from nats_transform.mappings.functions import (
     Left,
     Literal,
@@ -24,6 +26,7 @@ from nats_transform.mappings.functions import (
     Wildcard,
     fnv1a,
     is_placeholder,
+    parse_token,
 )
 from nats_transform.mappings.subject import SEPARATOR, encode
 
@@ -110,3 +113,32 @@ def test_key_and_number_of_a_partition(partition: Partition, tokens: list[str], 
 )
 def test_what_the_reverse_of_an_import_reads_as_a_wildcard(token: str, is_one: bool) -> None:
     assert is_placeholder(token) is is_one
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("{{partition(" * 3 + "1)}}", None),
+        ("{{wildcard({{wildcard(1)}}", None),
+        ("{{partition(x\n{{partition(3,1)}}", Partition(3, (1,))),
+        ("{{partition(x{{partition\n(3,1)}}", Partition(3, (1,))),
+        ("{{partition(x\n{{partition\n(\n{{ partition (3,1)\n}}}}", Partition(3, (1,))),
+        ("{{)}}{{wildcard(1) }}", Wildcard(1)),
+    ],
+)
+def test_the_first_function_that_is_closed(token: str, said: Token | None) -> None:
+    if said is None:
+        with pytest.raises(Refused):
+            parse_token(token, 0, [0, 1])
+    else:
+        assert parse_token(token, 0, [1]) == said
+
+
+@pytest.mark.parametrize("token", ["{{partition(" * 200_000 + "}}", "{{wildcard(1" * 200_000 + "}}"])
+def test_time_is_in_proportion_to_a_token(token: str) -> None:
+    """A quadratic step would take hours on these; so even a busy machine tells them apart."""
+    started = time.process_time()
+    with pytest.raises(Refused):
+        parse_token(token, 0, [0])
+    assert not is_placeholder(token)
+    assert time.process_time() - started < 20
