@@ -29,11 +29,11 @@ from nats_transform.errors import InvalidConfig, NatsTransformError
 GLOBAL = "$G"
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|(?<!\S)(?:#|//)[^\n]*|[][{}]|.', re.DOTALL)
 _SECRET_KEY = re.compile(r"^(pass(word)?|token|secret|seed)$", re.IGNORECASE)
-_SECRET = re.compile(
-    r"(?<![A-Z2-7])S[UAOCNX][A-Z2-7]{40}|//[^/\s:@]*:[^/\s@]*@|"
-    r"(?:^|\s)(?:#|//).*(?:pass|token|secret|seed)\w*\s*[:= ]\s*\S",
-    re.IGNORECASE | re.MULTILINE,
-)
+_SECRET = re.compile(r"(?<![A-Z2-7])S[UAOCNX][A-Z2-7]{40}|//[^/\s:@]*:[^/\s@]*@", re.IGNORECASE)
+# In steps, because one pattern of all three takes quadratic time.
+_COMMENT = re.compile(r"(?<!\S)(?:#|//).*")
+_SECRET_WORD = re.compile(r"(?:pass|token|secret|seed)\w*", re.IGNORECASE)
+_SOMETHING = re.compile(r"[^\S ]*[:= ]\s*\S")
 _BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$")
 
 Path = tuple[str | int, ...]
@@ -223,21 +223,31 @@ def secrets(text: str, path: str) -> Iterator[int]:
 
     A bcrypt hash and a variable are none.
     """
-    yield from (text.count("\n", 0, match.start() + 1) + 1 for match in _SECRET.finditer(text))
-    yield from _secrets(parse_server_text(Source(), path, text), text, path)
+    starts = [match.start() for match in _SECRET.finditer(text)]
+    for comment in _COMMENT.finditer(text):
+        words = _SECRET_WORD.finditer(text, *comment.span())
+        if any(_SOMETHING.match(text, word.end()) for word in words):
+            starts.append(comment.start())
+    line, counted = 1, 0
+    for start in sorted(starts):
+        line += text.count("\n", counted, start)
+        counted = start
+        yield line
+    yield from _secrets(parse_server_text(Source(), path, text), text.split("\n"), path)
 
 
-def _secrets(node: Node, text: str, path: str) -> Iterator[int]:
+def _secrets(node: Node, lines: Sequence[str], path: str) -> Iterator[int]:
     if isinstance(node.value, tuple):
         for item in node.value:
-            yield from _secrets(item, text, path)
+            yield from _secrets(item, lines, path)
     elif isinstance(node.value, Mapping):
         for key, entry in node.value.items():
-            yield from _secrets(entry.node, text, path)
+            yield from _secrets(entry.node, lines, path)
             value, place = entry.node.value, entry.node.place
             if place.path != path or not _SECRET_KEY.match(key) or isinstance(value, Mapping):
                 continue
-            start = _offset(text, path, place.path, place.line, place.column)
-            is_variable = text[start : start + 1] == "$" and not _BCRYPT.match(text, start)
+            line, start = place.line or 1, (place.column or 1) - 1
+            written = lines[line - 1]
+            is_variable = written.startswith("$", start) and not _BCRYPT.match(written, start)
             if not is_variable and not _BCRYPT.match(str(value)):
-                yield place.line or 1
+                yield line

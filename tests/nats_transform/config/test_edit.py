@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -160,9 +161,28 @@ def test_what_is_included_is_not_changed(tmp_path: Path) -> None:
         ("# the old password: planted\nport: 1", [1]),
         ("x: SUAMK2FG4MI6UE3ACF3FK3OIQBCEIEZV7NSWFFEW63UXMRLFM2XLAXK4GY", [1]),
         ("tls { cert_file: a, key_file: b }\nnkey: UAAA", []),
+        ("\nport: 1 // pass, and tokens\t:\n  # planted", [2]),
+        ("# no password\n", []),
     ],
-    ids=["password", "token", "hash", "variable", "URL", "comment", "seed", "none"],
+    ids=["password", "token", "hash", "variable", "URL", "comment", "seed", "none", "words", "end"],
 )
 def test_secrets_are_found(text: str, lines: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANTED", "x")
     assert list(secrets(text, "server.conf")) == lines
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "port: 4222 " + "# " * 10**6,
+        "# pass" + " " * 10**6,
+        "# " + "pass" * 10**6,
+        "authorization { users: [\n" + "{ pass: p }\n" * 20_000 + "] }",
+    ],
+    ids=["marks", "blanks", "word", "passwords"],
+)
+def test_looking_for_secrets_takes_time_in_proportion(text: str) -> None:
+    """A quadratic step would take hours on these; so even a busy machine tells them apart."""
+    started = time.process_time()
+    list(secrets(text, "server.conf"))
+    assert time.process_time() - started < 20

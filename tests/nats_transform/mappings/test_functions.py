@@ -134,7 +134,9 @@ def test_the_first_function_that_is_closed(token: str, said: Token | None) -> No
         assert parse_token(token, 0, [1]) == said
 
 
-@pytest.mark.parametrize("token", ["{{partition(" * 200_000 + "}}", "{{wildcard(1" * 200_000 + "}}"])
+@pytest.mark.parametrize(
+    "token", ["{{partition(" * 200_000 + "}}", "{{wildcard(1" * 200_000 + "}}"]
+)
 def test_time_is_in_proportion_to_a_token(token: str) -> None:
     """A quadratic step would take hours on these; so even a busy machine tells them apart."""
     started = time.process_time()
