@@ -11,7 +11,7 @@ this way, dry runs count it, and `check` asks what is possible for whole filters
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -23,7 +23,7 @@ from nats_transform.mappings.subject import ANY_TAIL, SEPARATOR, Filter
 from nats_transform.mappings.symbolic import can_land_in, filter_of_results
 from nats_transform.mappings.transform import Transform
 from nats_transform.streams.consumer import Consumer
-from nats_transform.streams.source import StreamSource
+from nats_transform.streams.source import StreamFilter, StreamSource
 from nats_transform.streams.stream import INGRESS, Republished, StreamConfig
 
 Entropy: TypeAlias = Callable[[str], int | None]
@@ -141,7 +141,7 @@ class Network:
         self.unknown: list[str] = []
         self.consumers = tuple(consumers)
         self._consumers = {(c.stream, c.name): c for c in self.consumers}
-        self._listening = [
+        self.listening = [
             (stream, [Filter(subject, is_subscription=True) for subject in stream.captured])
             for stream in self.streams
         ]
@@ -206,7 +206,7 @@ class Network:
         Raises:
             NatsTransformError: there are too many, or too many streams in a row.
         """
-        walk = _Walk(self._takers, self._listening, entropy, also_filtered)
+        walk = _Walk(self, entropy, also_filtered)
         walk.capture(subject, None, ())
         return walk.found
 
@@ -270,16 +270,16 @@ class Network:
         )
 
     def _is_raw(self, arrival: Arrival) -> bool:
-        stream = self._by_name[arrival.stream]
-        if arrival.via not in (Via.MIRROR, Via.SOURCE):
-            return False
-        position = arrival.position
-        upstream = stream.mirror if position is None else stream.sources[position]
-        return (
-            arrival.taken.fate is Fate.UNMATCHED
-            and upstream is not None
-            and any(rule.transform for rule in upstream.filters)
+        return arrival.taken.fate is Fate.UNMATCHED and any(
+            rule.transform for rule in self._rules(arrival)
         )
+
+    def _rules(self, arrival: Arrival) -> Sequence[StreamFilter]:
+        """The filters of the mirror or source that took a message; none if it was captured."""
+        stream = self._by_name[arrival.stream]
+        if arrival.position is not None:
+            return stream.sources[arrival.position].filters
+        return stream.mirror.filters if stream.mirror and arrival.via is Via.MIRROR else ()
 
     def renames(self, subject: str) -> Iterator[tuple[str, Transform]]:
         """Each text on the way of a subject that a transform applies to, with the transform."""
@@ -287,11 +287,8 @@ class Network:
         for arrival in arrivals:
             stream, taken = self._by_name[arrival.stream], arrival.taken
             if taken.mapping_destination and arrival.origin is not None:
-                upstream = (
-                    stream.mirror if arrival.position is None else stream.sources[arrival.position]
-                )
                 stored = arrivals[arrival.origin].subject or ""
-                for rule in upstream.filters if upstream is not None else ():
+                for rule in self._rules(arrival):
                     pair = rule.source, rule.destination
                     if rule.transform and pair == (taken.mapping_source, taken.mapping_destination):
                         yield stored, rule.transform
@@ -339,18 +336,9 @@ def _republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:
 class _Walk:
     """The way of one message through the streams."""
 
-    def __init__(
-        self,
-        takers: Mapping[str, Sequence[Feed]],
-        listening: Sequence[tuple[StreamConfig, Sequence[Filter]]],
-        entropy: Entropy,
-        also_filtered: bool,
-    ) -> None:
+    def __init__(self, network: Network, entropy: Entropy, also_filtered: bool) -> None:
         self.found: list[Arrival] = []
-        self._takers = takers
-        self._listening = listening
-        self._entropy = entropy
-        self._also_filtered = also_filtered
+        self._network, self._entropy, self._also_filtered = network, entropy, also_filtered
 
     def capture(self, subject: str, origin: int | None, been: tuple[str, ...]) -> None:
         """Bring a published or republished subject into the streams that capture it."""
@@ -359,7 +347,7 @@ class _Walk:
             return  # it reaches nobody
         via = Via.CAPTURE if origin is None else Via.REPUBLISH
         taken = Outcome(subject, Fate.UNMATCHED)
-        for stream, filters in self._listening:
+        for stream, filters in self._network.listening:
             if any(filter.covers(tokens) for filter in filters):
                 self._store(stream, taken, via, origin, None, False, been)
 
@@ -404,7 +392,7 @@ class _Walk:
         # A stream refuses what is published with the header that sourcing adds.
         if republished is not None and not is_sourced:
             self.capture(republished.subject, number, been)
-        for feed in self._takers.get(name, ()):
+        for feed in self._network.feeds(name):
             entry = feed.position
             outcome = feed.take(stored, entropy(f"{feed.taker.name} {entry}"))
             how = Via.MIRROR if entry is None else Via.SOURCE
