@@ -109,14 +109,9 @@ class Drain:
 
 def drains(plan: Plan, step: int, undo: bool) -> Iterator[Drain]:
     """What consumers must have read before the next step is taken, or before this one is undone."""
-    for planned in plan.steps:
-        if planned.number != (step if undo else step + 1):
-            continue
-        for change in planned.changes:
-            if change.kind != "consumer":
-                continue
-            sides = (change.after, change.before) if undo else (change.before, change.after)
-            old, new = (side["filter_subjects"] for side in sides)
+    for change, before, after in _changes(plan, step, undo):
+        if change.kind == "consumer":
+            old, new = before["filter_subjects"], after["filter_subjects"]
             gone = [place for place in old if new and not any(is_subset(place, of=n) for n in new)]
             if gone:
                 yield Drain(change.name, tuple(gone))
@@ -124,16 +119,20 @@ def drains(plan: Plan, step: int, undo: bool) -> Iterator[Drain]:
 
 def drained_sources(plan: Plan, step: int, undo: bool) -> Iterator[tuple[str, list[Fields]]]:
     """The streams and the sources that they lose with the next step, or when this one is undone."""
-    for planned in plan.steps:
-        if planned.number != (step if undo else step + 1):
-            continue
-        for change in planned.changes:
-            sides = (change.after, change.before) if undo else (change.before, change.after)
-            old, new = (side.get("sources") or [] for side in sides)
-            if change.kind == "stream" and (
-                gone := [source for source in old if source not in new]
-            ):
+    for change, before, after in _changes(plan, step, undo):
+        if change.kind == "stream":
+            new = after.get("sources") or []
+            if gone := [source for source in before.get("sources") or [] if source not in new]:
                 yield change.name, gone
+
+
+def _changes(plan: Plan, step: int, undo: bool) -> Iterator[tuple[Change, Fields, Fields]]:
+    """What the next step changes, or undoing this one, each with its fields before and after."""
+    for planned in plan.steps:
+        if planned.number == (step if undo else step + 1):
+            for change in planned.changes:
+                sides = (change.after, change.before) if undo else (change.before, change.after)
+                yield change, *sides
 
 
 def has_to_drain(plan: Plan, step: int) -> bool:
