@@ -192,6 +192,8 @@ class _LookedAt(NamedTuple):
 
 def _check(settings: CheckSettings) -> _LookedAt:
     from nats_transform.config import Located, load_all, load_consumers, load_streams, shared_by
+    from nats_transform.config.folders import refuse_twins
+    from nats_transform.config.load import of_account
     from nats_transform.lint.check import Origin, check
     from nats_transform.streams.network import Network
 
@@ -199,10 +201,13 @@ def _check(settings: CheckSettings) -> _LookedAt:
     origins: list[Origin] = []
     findings: list[Finding] = []
     loaded: list[tuple[str, list[Located]]] = []
+    everything: list[tuple[str, Located]] = []  # other accounts import, or map once more
     for file in settings.files:
         try:
             _open(file).close()
-            loaded.append((file, load_all(file, account)))
+            located = load_all(file)
+            loaded.append((file, of_account(located, account, file)))
+            everything += ((file, entry) for entry in located)
         except UnknownAccount:
             raise
         except InvalidConfig as error:
@@ -213,15 +218,24 @@ def _check(settings: CheckSettings) -> _LookedAt:
         if given.streams is not None:
             where = settings.nats.where if settings.nats else str(given.streams)
             loaded.append((where, [Located(config) for config in load_streams(given.streams)]))
-        everything = [entry for _, located in loaded for entry in located]
-        configs = [entry.config for entry in everything]
+        placed = [(entry.config, place) for place, located in loaded for entry in located]
+        configs = [config for config, _ in placed]
         streams = [config for config in configs if not isinstance(config, AccountMappings)]
+        refuse_twins((c, place) for c, place in placed if not isinstance(c, AccountMappings))
         consumers = load_consumers(given.consumers, streams) if given.consumers else ()
+    others = [entry for _, entry in everything]
     for file, located in loaded:
         for entry in located:
             name = entry.accounts[0] if entry.accounts and len(located) > 1 else ""
-            shared = shared_by(entry.accounts[0], everything) if entry.accounts else ()
-            known = (entry.shares.imports, entry.zeros, entry.has_publishers, entry.leaf_nodes)
+            shared = shared_by(entry.accounts[0], others) if entry.accounts else ()
+            beyond = [
+                (other.config, path)
+                for path, other in everything
+                if other is not entry
+                and isinstance(other.config, AccountMappings)
+                and entry.leaf_nodes.meets(other.leaf_nodes)
+            ]
+            known = (entry.shares.imports, entry.zeros, entry.has_publishers, beyond)
             origins.append(Origin(file, name, entry.places, entry.expires, shared, *known))
     findings += check(
         configs,

@@ -23,18 +23,30 @@ def load_streams(place: Path) -> tuple[StreamConfig, ...]:
         InvalidConfig: there is no such file, a file is no stream, nats-server refuses the stream,
             or two files have a stream of the same name.
     """
-    streams: dict[str, tuple[StreamConfig, Path]] = {}
+    streams = []
     for file in _json_files(place, "nats stream info NAME --json"):
         stream = load_all(file)[0].config
         if isinstance(stream, AccountMappings):
             raise InvalidConfig("this file has mappings; give a stream configuration", str(file))
-        if stream.name in streams:
-            also = streams[stream.name][1]
+        streams.append((stream, str(file)))
+    refuse_twins(streams)
+    return tuple(stream for stream, _ in streams)
+
+
+def refuse_twins(streams: Iterable[tuple[StreamConfig, str]]) -> None:
+    """Refuses two streams of one name; each comes with its file, or where else it is.
+
+    Raises:
+        InvalidConfig: two have the same name.
+    """
+    places: dict[str, str] = {}
+    for stream, place in streams:
+        if stream.name in places:
             raise InvalidConfig(
-                f"stream {stream.name} is also in {also}; remove one of the files", str(file)
+                f"stream {stream.name} is also in {places[stream.name]}; leave one of them out",
+                place,
             )
-        streams[stream.name] = stream, file
-    return tuple(stream for stream, _ in streams.values())
+        places[stream.name] = place
 
 
 def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consumer, ...]:

@@ -117,7 +117,7 @@ def places_about(candidate: str, account: object) -> Callable[[str], Place]:
 
 def _chosen(everything: list[Located], path: str | os.PathLike[str], account: str) -> Located:
     name = os.fspath(path)
-    chosen = _of_account(everything, account, name)[0]
+    chosen = of_account(everything, account, name)[0]
     others = [o.accounts[0] for o in everything if o.accounts and not is_empty(o.config)]
     if others and is_empty(chosen.config):
         raise no_mappings(account, others, name)
@@ -149,22 +149,21 @@ class Located:
     leaf_nodes: LeafNodes = NO_LEAF_NODES
 
 
-def load_all(path: str | os.PathLike[str], account: str | None = None) -> list[Located]:
+def load_all(path: str | os.PathLike[str]) -> list[Located]:
     """Everything in a file: the mappings of each account, `$G` first, or one stream.
-
-    Args:
-        path: the file; see `load`.
-        account: only this account, if the file names any.
 
     Raises:
         InvalidConfig: the file cannot be read or is refused, with its line and column.
+    """
+    return _everything(os.fspath(path))
+
+
+def of_account(everything: list[Located], account: str | None, name: str) -> list[Located]:
+    """What `load_all` gave for a file of this name, of one account if it names any.
+
+    Raises:
         UnknownAccount: the account is not in it.
     """
-    name = os.fspath(path)
-    return _of_account(_everything(name), account, name)
-
-
-def _of_account(everything: list[Located], account: str | None, name: str) -> list[Located]:
     chosen = [each for each in everything if account in (None, *each.accounts) or not each.accounts]
     if account is not None and not chosen:
         raise unknown_account(account, [n for each in everything for n in each.accounts], name)

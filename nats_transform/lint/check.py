@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from itertools import chain, repeat
 from typing import TypeAlias
 
-from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES, LeafNodes
 from nats_transform.accounts.sharing import Entry, SharedStream
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import Place, printable
@@ -62,7 +61,7 @@ class Origin:
         imports: the imports of the account.
         zeros: sources and destinations with a weight of 0 that means 100.
         has_publishers: whether somebody can publish in the account.
-        leaf_nodes: the leaf node connections of the account.
+        beyond: the mappings of each account beyond a leaf node connection, and their file.
     """
 
     path: str = ""
@@ -73,7 +72,7 @@ class Origin:
     imports: Sequence[Entry] = ()
     zeros: Collection[tuple[str, str]] = ()
     has_publishers: bool = True
-    leaf_nodes: LeafNodes = NO_LEAF_NODES
+    beyond: Sequence[tuple[AccountMappings, str]] = ()
 
     def locate(self, finding: Finding) -> Finding:
         """A finding of the configuration with its file, line and account."""
@@ -134,12 +133,9 @@ def check(
                     has_publishers=origin.has_publishers,
                 ),
                 *(
-                    _mapped_twice(part, other, there.path, effort)
-                    for other, there in zip(configs, origins, strict=False)
-                    if isinstance(other, AccountMappings)
-                    and other.mappings
-                    and there is not origin
-                    and origin.leaf_nodes.meets(there.leaf_nodes)
+                    _mapped_twice(part, other, path, effort)
+                    for other, path in origin.beyond
+                    if other.mappings
                 ),
             )
         else:

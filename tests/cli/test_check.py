@@ -265,6 +265,43 @@ def test_accounts(folder: Path) -> None:
     )
 
 
+def test_an_account_is_seen_with_those_that_import_from_it(folder: Path) -> None:
+    (folder / "a.conf").write_text(
+        "accounts { A { exports: [{stream: '>'}], mappings { 'orders.*': 'shop.$1' } }\n"
+        "B { imports: [{stream: {account: A, subject: 'orders.*'}}], mappings { foo: foo } } }"
+    )
+    (found,) = document("a.conf", "--account", "A")[1]["findings"]
+    assert (found["code"], found["place"]) == ("escapes-export", "mapping")
+
+
+def test_an_account_is_seen_with_those_beyond_a_leaf_node(folder: Path) -> None:
+    (folder / "leaf.conf").write_text(
+        "leafnodes { remotes: [{url: 'nats://u:p@hub', account: A}] }\n"
+        "accounts { A { mappings { 'o.*': 's.$1' } } }"
+    )
+    (folder / "hub.conf").write_text(
+        "accounts { A {}, HUB { users: [{user: u, password: p}], mappings { 's.*': 't.$1' } } }\n"
+        "leafnodes { port: 7422 }"
+    )
+    found = document("leaf.conf", "hub.conf", "--account", "A")[1]["findings"]
+    assert [(f["code"], f["path"]) for f in found] == [("mapped-twice", "leaf.conf")]
+
+
+def test_two_streams_of_one_name_are_refused(folder: Path) -> None:
+    """One of them would hide that messages leave the other."""
+    (folder / "a.conf").write_text("mappings { 'orders.*': 'orders.$1.new' }")
+    for name, subject in (("1", "orders.*"), ("2", "orders.*.new")):
+        (folder / f"{name}.json").write_text(json.dumps(STREAM | {"subjects": [subject]}))
+    clash = "stream ORDERS is also in 1.json; leave one of them out"
+    refused = (2, "", f"nats-transform: 2.json: {clash}\n")
+    assert run("a.conf", "1.json", "2.json") == refused
+    (folder / "shown").mkdir()
+    (folder / "1.json").rename(folder / "shown" / "1.json")
+    clash = clash.replace("1.json", "2.json")
+    refused = (2, "", f"nats-transform: shown: {clash}\n")
+    assert run("a.conf", "2.json", "--streams", "shown") == refused
+
+
 def test_several_files_are_held_against_each_other(folder: Path) -> None:
     (folder / "a.conf").write_text("mappings { 'orders.*': 'orders.$1.new' }")
     (folder / "s.json").write_text(json.dumps({"config": STREAM}))

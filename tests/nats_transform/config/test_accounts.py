@@ -191,4 +191,4 @@ def test_who_can_publish_in_the_account_without_a_name(
 ) -> None:
     path = tmp_path / "server.conf"
     path.write_text(f"accounts {{ A {{ users: [ {{ user: a, password: p }} ] }} }}\n{field}")
-    assert load_all(path, "$G")[0].has_publishers is can
+    assert load_all(path)[0].has_publishers is can

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from nats_transform.accounts.leaf_nodes import LeafNodes
 from nats_transform.accounts.sharing import Entry, SharedStream
 from nats_transform.config import Place
 from nats_transform.lint.check import Config, Origin, check
@@ -109,17 +108,9 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
     ],
     (
         "mapped-twice",
-        [maps({"o.*": "s.$1"}), maps({"s.*": "t.$1"})],
-        [
-            [maps({"o.*": "s.$1"}), maps({"o.*": "t.$1"})],
-            [maps({"o.*": "s.$1"}), maps({"s.*": "s.$1"})][:1],
-        ],
-        {
-            "origins": [
-                Origin("a", leaf_nodes=LeafNodes(goes_as=frozenset(["u"]))),
-                Origin("b", leaf_nodes=LeafNodes(comes_as=frozenset(["u", "v"]))),
-            ]
-        },
+        maps({"o.*": "s.$1"}),
+        [maps({"o.*": "t.$1"}), maps({"o.*": "s.$1.x"})],
+        {"origins": [Origin("a", beyond=[(maps({"s.*": "t.$1"}), "b"), (maps({}), "c")])]},
     ),
     (
         "bucket-source",
