@@ -20,10 +20,11 @@ from nats_transform.config import (
     shared_by,
 )
 from nats_transform.config.load import mappings_in
+from nats_transform.config.permissions import User, users_of
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.unseen import Unseen, unseen_of_archive
-from nats_transform.migration import DryRun, Question, User, users_of
+from nats_transform.migration import DryRun, Question
 from nats_transform.streams.features import SCHEDULE_HEADERS
 
 MOST_FLOWS = 200

@@ -42,7 +42,7 @@ from jobs.verify.probe import probe
 from jobs.verify.settled import unsettled
 from nats_transform.accounts.sharing import NO_SHARES
 from nats_transform.config import load_all, parse_server_config
-from nats_transform.migration import users_of
+from nats_transform.config.permissions import users_of
 from nats_transform.plan.changes import as_configured, permissions_of
 from nats_transform.plan.files import PLAN, edited, path
 from nats_transform.plan.model import FORMAT, Change, Plan

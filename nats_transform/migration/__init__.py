@@ -1,6 +1,5 @@
 """Migration dry runs: what a new mapping would do to the subjects of an archive."""
 
-from nats_transform.config.permissions import Allowance, User, users_of
 from nats_transform.migration.findings import ALL, CODES, FROM_CHECK, Example, MigrationFinding
 from nats_transform.migration.question import Question
 from nats_transform.migration.result import DryRun
@@ -9,11 +8,8 @@ __all__ = [
     "ALL",
     "CODES",
     "FROM_CHECK",
-    "Allowance",
     "DryRun",
     "Example",
     "MigrationFinding",
     "Question",
-    "User",
-    "users_of",
 ]

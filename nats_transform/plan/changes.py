@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nats_transform.accounts.sharing import Entry, Shares
-from nats_transform.config.permissions import Allowance
-from nats_transform.migration import User
+from nats_transform.config.permissions import Allowance, User
 from nats_transform.migration.room.dependents import Dependents
 from nats_transform.plan.model import Change
 from nats_transform.streams.stream import StreamConfig

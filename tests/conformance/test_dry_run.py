@@ -13,8 +13,9 @@ from scipy.stats import binom
 
 from jobs.jetstream.process import nats_server
 from nats_transform.config import load_mappings, parse_server_config
+from nats_transform.config.permissions import users_of
 from nats_transform.mappings.mapping import AccountMappings
-from nats_transform.migration import MigrationFinding, users_of
+from nats_transform.migration import MigrationFinding
 from nats_transform.streams.consumer import parse_consumer
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import parse_stream

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from nats_transform.accounts.sharing import SharedStream
+from nats_transform.config.permissions import User
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import encode
-from nats_transform.migration import DryRun, Question, User
+from nats_transform.migration import DryRun, Question
 from nats_transform.migration.run import dry_run as dry_run_of_parts
 from nats_transform.migration.tables.census import Part, added_up
 from nats_transform.streams.consumer import Consumer

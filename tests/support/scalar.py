@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from nats_transform.config.permissions import Allowance
 from nats_transform.errors import shown
 from nats_transform.mappings.functions import fnv1a
 from nats_transform.mappings.mapping import AccountMappings, Fate, Mapping, Outcome
@@ -19,7 +20,7 @@ from nats_transform.mappings.subject import (
     subscribes,
 )
 from nats_transform.mappings.symbolic import reversed_mappings
-from nats_transform.migration import Allowance, Question
+from nats_transform.migration import Question
 from nats_transform.streams.features import CARRIED_WITH, features, sums
 from nats_transform.streams.network import Facts
 from tests.support.dry_runs import CensusRow

@@ -30,11 +30,11 @@ from jobs.dry_run.portable import (
 )
 from jobs.warehouse.raw import readable
 from nats_transform.accounts.sharing import SharedStream
-from nats_transform.config.permissions import Allowance
+from nats_transform.config.permissions import Allowance, User
 from nats_transform.errors import InvalidConfig
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.mappings.subject import decode, encode, literal_fault
-from nats_transform.migration import Question, User
+from nats_transform.migration import Question
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import StreamConfig, parse_stream
 from tests.nats_transform.kernel import generate

@@ -16,13 +16,10 @@ from jobs.pages import dry_run as dry_run_report
 from jobs.pages.page import ReportError, write_page
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config import mapping_version
+from nats_transform.config.permissions import Allowance, User
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.unseen import Unseen
-from nats_transform.migration import (
-    Allowance,
-    DryRun,
-    User,
-)
+from nats_transform.migration import DryRun
 from nats_transform.migration.result import Flow
 from nats_transform.streams.consumer import parse_consumer
 from nats_transform.streams.stream import parse_stream

@@ -19,13 +19,8 @@ from jobs.jetstream.process import nats_server
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
 from nats_transform.accounts.sharing import SharedStream
 from nats_transform.config import parse_server_config
-from nats_transform.migration import (
-    CODES,
-    FROM_CHECK,
-    DryRun,
-    User,
-    users_of,
-)
+from nats_transform.config.permissions import User, users_of
+from nats_transform.migration import CODES, FROM_CHECK, DryRun
 from nats_transform.migration.analyses import collisions
 from nats_transform.migration.count import messages
 from nats_transform.streams.consumer import parse_consumer

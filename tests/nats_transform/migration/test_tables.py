@@ -19,9 +19,10 @@ from nats_transform import (
     StreamConfig,
 )
 from nats_transform.accounts.sharing import SharedStream
+from nats_transform.config.permissions import Allowance, User
 from nats_transform.errors import shown
 from nats_transform.mappings.symbolic import filter_of_results, reversed_mappings
-from nats_transform.migration import Allowance, Question, User
+from nats_transform.migration import Question
 from nats_transform.migration.layers import layers
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import parse_stream

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nats_transform.config.permissions import Allowance
+from nats_transform.config.permissions import Allowance, User
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
-from nats_transform.migration import DryRun, Question, User
+from nats_transform.migration import DryRun, Question
 from nats_transform.plan.build import NoPlan, build
 from nats_transform.plan.files import page
 from nats_transform.plan.model import Accepted, Plan
