@@ -102,11 +102,6 @@ class MappingCounts:
     buckets: tuple[Sample, ...]
     regimes: tuple[Sample, ...]
 
-    @property
-    def samples(self) -> tuple[Sample, ...]:
-        """The samples that get a verdict."""
-        return (self.whole, *self.buckets, *self.regimes)
-
 
 def counted(
     periods: Sequence[Period],
