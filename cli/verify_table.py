@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     "verify-table",
     exit_codes="0 everything holds; 1 something doesn't, see --fail-on; 2 the rows cannot be "
     "read, or their mappings aren't recorded.",
-    json="stream, holds, tables, not_transformed.",
+    json="stream, holds, tables, gone, not_transformed.",
 )
 def command(result: VerifyTableResult, settings: VerifyTableSettings) -> None:
     """Check the published rows of `messages` and `transformed_messages`.
@@ -49,6 +49,9 @@ def command(result: VerifyTableResult, settings: VerifyTableSettings) -> None:
             "an erasure works, or was stopped: finish it with "
             f"`nats-transform erase --stream {result.stream} --yes`"
         )
+    if result.gone:
+        days = ", ".join(map(str, result.gone))
+        print_line(f"ingested, but gone: {days}; restore a copy, or ingest the stream anew")
     if result.not_transformed:
         days = ", ".join(map(str, result.not_transformed))
         print_line(f"not transformed, so nobody checked these days: {days}")

@@ -7,7 +7,7 @@ transform has recorded in the warehouse.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 from pydantic import BaseModel, computed_field
@@ -61,6 +61,7 @@ class VerifyTableResult(BaseModel):
         erased: how many messages of these days were erased; nobody can look at them any more.
         is_erasing: whether an erasure was stopped, or works now: tables need not agree until
             `erase` ends.
+        gone: days whose messages were ingested, not erased, and are in no file any more.
         not_transformed: days that `messages` has and `transformed_messages` has not: nobody
             looked at what becomes of them.
     """
@@ -69,14 +70,15 @@ class VerifyTableResult(BaseModel):
     tables: tuple[Verified, ...]
     erased: int
     is_erasing: bool
+    gone: tuple[date, ...]
     not_transformed: tuple[date, ...]
 
     def fails(self, level: str) -> bool:
         """Whether an expectation does not hold, one that blocks or at level `warning` any.
 
-        A file that changed after it was published fails, too.
+        A file that changed after it was published fails, too, and so does a day that is gone.
         """
-        return any(
+        return bool(self.gone) or any(
             verified.changed_files
             or (not verified.report.success if level == "warning" else verified.report.blocks)
             for verified in self.tables
@@ -98,27 +100,13 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         WarehouseError: the tables cannot be read.
     """
     stream, wanted = settings.stream, settings.days
-    table = messages = tables.open_table(settings.warehouse, MESSAGES)
-    archived = Archived.of(table, stream)
-    by_day = _by_day(table, stream, wanted)
-    if not by_day:
-        raise Archived.none(table, stream)
-    days = sorted(by_day)
-    files = [file for day in days for file in by_day[day]]
-
-    def look(days: Sequence[date], version: str | None, check: Check) -> Verified:
-        changed = tuple(changed_files(spark, table, files))
-        return Verified(
-            table=check.spec.name,
-            days=tuple(days),
-            messages=sum(file.record_count for file in files),
-            mapping_version=version,
-            changed_files=changed,
-            not_looked_at=not_looked_at(table, files),
-            report=check.of(spark, table, files),
-        )
-
-    verified = [look(days, None, messages_check(archived, days))]
+    messages = tables.open_table(settings.warehouse, MESSAGES)
+    archived = Archived.of(messages, stream)
+    by_day = _by_day(messages, stream, wanted)
+    ingested = {day for day in archived.days if wanted is None or day in wanted}
+    if not (days := sorted(by_day.keys() | ingested)):
+        raise Archived.none(messages, stream)
+    verified = [_look(spark, messages, messages_check(archived, days), days, by_day)]
     try:
         table = tables.open_table(settings.warehouse, TRANSFORMED)
         transformed = _by_day(table, stream, wanted)
@@ -131,19 +119,38 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
     for (version, is_narrow), its_days in of_version.items():
         archive = archived.digest_of(its_days) - _quarantined(spark, settings, its_days)
         if is_narrow:
-            there = [file for day in its_days for file in by_day[day]]
-            scan = Scan.of(messages, MESSAGES, there, NARROW)
+            scan = Scan.of(messages, MESSAGES, _files(by_day, its_days), NARROW)
             archive = scan.sum(spark, digested, "counting messages")
-        files = [file for day in its_days for file in transformed[day]]
         check = Check(TRANSFORMED, _suite(settings, archive, version))
-        verified.append(look(its_days, version, check))
-    missing = tuple(day for day in days if day not in transformed)
+        verified.append(_look(spark, table, check, its_days, transformed, version))
     return VerifyTableResult(
         stream=stream,
         tables=tuple(verified),
         erased=archived.erased_on(wanted),
         is_erasing=bool(archived.unfinished),
-        not_transformed=missing,
+        gone=tuple(sorted(ingested - by_day.keys())),
+        not_transformed=tuple(day for day in days if day not in transformed),
+    )
+
+
+def _look(
+    spark: Spark,
+    table: Table,
+    check: Check,
+    days: Sequence[date],
+    by_day: Mapping[date, Sequence[DataFile]],
+    version: str | None = None,
+) -> Verified:
+    """What a check finds in some days of a table, whose rows name a mapping version."""
+    files = _files(by_day, days)
+    return Verified(
+        table=check.spec.name,
+        days=tuple(days),
+        messages=sum(file.record_count for file in files),
+        mapping_version=version,
+        changed_files=tuple(changed_files(spark, table, files)),
+        not_looked_at=not_looked_at(table, files),
+        report=check.of(spark, table, files),
     )
 
 
@@ -177,3 +184,7 @@ def _suite(settings: VerifyTableSettings, archive: Digest, version: str) -> Suit
 def _by_day(table: Table, stream: str, days: Sequence[date] | None) -> dict[date, list[DataFile]]:
     of_day = tables.by_day(table, tables.data_files(table, stream, days))
     return {day: files for (_, day), files in of_day.items()}
+
+
+def _files(by_day: Mapping[date, Sequence[DataFile]], days: Sequence[date]) -> list[DataFile]:
+    return [file for day in days for file in by_day.get(day, ())]

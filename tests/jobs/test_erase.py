@@ -221,6 +221,13 @@ def test_checks_hold_afterwards(whole: Warehouse) -> None:
     assert told(whole) == []
 
 
+def test_a_day_that_was_erased_is_not_gone(whole: Warehouse) -> None:
+    erased(whole, seq="1..9")
+    days = [day for table in verified(whole).tables for day in table.days]
+    assert DAY not in days
+    assert verified(whole).holds
+
+
 def test_a_dump_does_not_bring_them_back(whole: Warehouse, dump: Path) -> None:
     erased(whole, header=f"User={SECRET}")
     again = ingested(whole, dump)

@@ -18,7 +18,7 @@ from jobs.files.commit import arrow_schema
 from jobs.files.text import stored_rows
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import specs, versions
-from jobs.warehouse.tables import data_files, open_table, snapshot_properties
+from jobs.warehouse.tables import data_files, open_catalog, open_table, snapshot_properties
 from tests.expectations import tables as made
 from tests.expectations.tables import Change
 from tests.expectations.test_mutations import CHANGED, TRANSFORMED_CHANGES
@@ -176,3 +176,35 @@ def test_published_rows_are_verified(shop: Path, dump: tuple[str, ...], tmp_path
     code, out, error = nats_transform("verify-table", *where)
     assert code == 1, error
     assert "ExpectMessagesToBeConserved: 49 messages" in out
+
+
+@pytest.mark.parametrize("columns", ["all", "outcomes"])
+@pytest.mark.parametrize(
+    ("emptied", "days"),
+    [(["messages"], [2]), (["messages", "transformed_messages"], [2]), (["messages"], [1, 2])],
+)
+def test_days_that_are_gone_are_named(
+    shop: Path,
+    dump: tuple[str, ...],
+    tmp_path: Path,
+    emptied: list[str],
+    days: list[int],
+    columns: str,
+) -> None:
+    where = ("--stream", "SHOP", "--warehouse", str(tmp_path / "warehouse"))
+    mapping = ("--mapping", str(shop / "mapping.conf"), "--columns", columns)
+    assert nats_transform(*dump)[0] == 0
+    assert nats_transform("transform", *where, *mapping)[0] == 0
+    catalog = open_catalog(Warehouse(dir=tmp_path / "warehouse"))
+    gone = [f"2026-03-0{day}" for day in days]
+    for table in emptied:
+        for day in gone:
+            catalog.load_table(("nats", table)).delete(f"day = '{day}'")
+    code, out, error = nats_transform("verify-table", *where)
+    assert (code, error) == (1, "")
+    assert f"ingested, but gone: {', '.join(gone)}; restore a copy" in out
+    assert "ExpectArchiveToBeAsIngested" in out
+    document = json.loads(nats_transform("verify-table", *where, "--json")[1])
+    assert (document["holds"], document["gone"]) == (False, gone)
+    other = nats_transform("verify-table", *where, "--day", "2026-03-01")
+    assert other[0] == int(1 in days)
