@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import dagster as dg
 
 from jobs.warehouse import versions
@@ -19,14 +21,23 @@ def materialized_version(instance: dg.DagsterInstance, archive: Archive) -> str 
     return None if recorded is None else str(recorded.value)
 
 
-def mapping_in_force(instance: dg.DagsterInstance, archive: Archive) -> tuple[AccountMappings, str]:
-    """The mappings and the version of the last materialization of `mapping_version`.
+class InForce(NamedTuple):
+    """The mappings in force, their version, and the seed that belongs to it."""
 
-    So a day is transformed under what the graph shows, even if the file has changed since. The file
-    counts only while no version was ever materialized.
+    mappings: AccountMappings
+    version: str
+    seed: int
+
+
+def mapping_in_force(instance: dg.DagsterInstance, archive: Archive) -> InForce:
+    """What `mapping_version` was last materialized with.
+
+    So a day is transformed under what the graph shows, even if the file or the seed in the YAML has
+    changed since. These count only while no version was ever materialized.
     """
     version = materialized_version(instance, archive)
     if version is not None:
-        return versions.find(archive.tables, version).mappings, version
+        recorded = versions.find(archive.tables, version)
+        return InForce(recorded.mappings, version, recorded.seed)
     mappings = load_mappings(archive.mapping, archive.account)
-    return mappings, mapping_version(mappings, archive.seed)
+    return InForce(mappings, mapping_version(mappings, archive.seed), archive.seed)

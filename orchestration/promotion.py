@@ -113,7 +113,7 @@ def promote_job(archive: Archive) -> dg.JobDefinition:
     )
     def promote_version(context: dg.OpExecutionContext) -> None:
         with failing_with_one_line():
-            _, version = mapping_in_force(context.instance, archive)
+            version = mapping_in_force(context.instance, archive).version
             branch = _branch_of(archive, version)
             result = promote(PromoteSettings(branch=branch, warehouse=archive.tables.main))
             if result.refused is not None:

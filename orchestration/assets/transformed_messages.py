@@ -32,11 +32,12 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     started = time.monotonic()
     with failing_with_one_line():
         suites = UserSuites(archive, "transformed_messages", days, context.log.warning)
-        mappings, version = mapping_in_force(context.instance, archive)
+        mappings, version, seed = mapping_in_force(context.instance, archive)
         before = published(archive)
         place = place_of(archive, version, before)
         settings = TransformSettings(
-            **archive.mapped_settings(days, context.run.run_id) | {"warehouse": place},
+            **archive.mapped_settings(days, context.run.run_id)
+            | {"warehouse": place, "seed": seed},
             tolerance=archive.tolerance,
             confidence=archive.confidence,
             columns=archive.columns,

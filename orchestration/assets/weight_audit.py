@@ -43,7 +43,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             tolerance=archive.tolerance,
             confidence=archive.confidence,
         )
-        periods = _periods(context.instance, archive, settings)
+        settings, periods = _with_periods(context.instance, archive, settings)
     kind = "rehearsal" if archive.observed is None else "observed"
     asset = REHEARSAL if archive.observed is None else OBSERVED
     yield from _audited(archive, asset, settings, periods, f"{kind}-{days[0]}-{days[-1]}")
@@ -73,7 +73,7 @@ def watch(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         asked = archive.mapped_settings([], context.run.run_id)
         asked |= _observed_settings(archive, None)
         asked |= {"tolerance": archive.tolerance, "confidence": archive.confidence}
-        periods = _periods(context.instance, archive, AuditSettings(**asked))
+        _, periods = _with_periods(context.instance, archive, AuditSettings(**asked))
         stage = [p for p in periods if p.since is None or p.since < until][-1]
         table = tables.open_table(archive.tables, specs.MESSAGES)
         days = tables.days_of(table, archive.stream)
@@ -130,16 +130,17 @@ def _observed_settings(archive: Archive, days: list[date] | None) -> dict[str, A
     }
 
 
-def _periods(
+def _with_periods(
     instance: dg.DagsterInstance, archive: Archive, settings: AuditSettings
-) -> list[Period]:
-    """The mapping versions in force: of their moments, or the one that was recorded last."""
+) -> tuple[AuditSettings, list[Period]]:
+    """The mapping versions in force: of their moments, or the one recorded last, with its seed."""
     from jobs.audit.in_force import periods_of
     from nats_transform.audit import Period
 
     if settings.in_force:
-        return periods_of(settings)
-    return [Period(*mapping_in_force(instance, archive))]
+        return settings, periods_of(settings)
+    mappings, version, seed = mapping_in_force(instance, archive)
+    return settings.model_copy(update={"seed": seed}), [Period(mappings, version)]
 
 
 def _audited(

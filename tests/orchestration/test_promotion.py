@@ -93,6 +93,20 @@ def test_a_new_version_waits_until_it_is_promoted(bare_project: Project) -> None
     assert "branch" not in transformed(bare_project)  # from now on consumers have it at once
 
 
+def test_a_new_seed_waits_for_its_version(bare_project: Project) -> None:
+    """A seed that nobody has recorded yet changes nothing."""
+    folder = bare_project.add("east", "  promote: manual\n")
+    transformed(bare_project)
+    before = versions(bare_project)
+    yaml = folder / "defs.yaml"
+    yaml.write_text(yaml.read_text().replace("seed: 7", "seed: 8"))
+    result = bare_project.materialize("east", ("transformed_messages", "weight_audit"))
+    assert result.success, failures(result)
+    assert versions(bare_project) == before
+    assert "branch" in transformed(bare_project)  # with its version recorded, it waits
+    assert versions(bare_project) == before
+
+
 def test_outcomes_alone_are_enough_for_a_version(bare_project: Project) -> None:
     folder = bare_project.add("east", "  columns: outcomes\n")
     transformed(bare_project)
