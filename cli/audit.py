@@ -75,6 +75,10 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
         ]
         print_table(destinations, right=[0, 1, 2])
         print_line(rule.reason, indent=2)
+    for total in result.clusters:
+        if total.hides:
+            print_line()
+            print_line(f"{total.source}: {total.message}")
     for key in result.keys:
         print_line()
         print_line(

@@ -1,7 +1,8 @@
 """Counts the messages that came to each end of each mapping, by cluster and hour.
 
-A rehearsal counts the results of the mappings for an archive. If every day has transformed messages
-of this mapping version, it counts those; otherwise it transforms the messages while it counts them.
+A rehearsal counts the results of the mappings for an archive. If all messages of every day are
+transformed with this mapping version, it counts those; otherwise it transforms the messages while
+it counts them.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def expected_counts(spark: Spark, settings: AuditSettings, periods: Sequence[Per
 
 
 def _of_table(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Counted | None:
-    """The counts of the transformed messages; None unless every day has them, in this version."""
+    """The counts of the transformed messages; None unless they are all there, in this version."""
     if len(periods) > 1 or settings.since or settings.ends:
         return None
     try:
@@ -100,14 +101,18 @@ def _of_table(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         return None
     if is_narrow(table, tables.data_files(table, settings.stream, settings.days)):
         return None  # an audit is by hour, and narrow rows have no times
-    days: set[date] = set()
+    archived = dict[date, int]()
     with contextlib.suppress(NoTable):
         messages = tables.open_table(settings.warehouse, specs.MESSAGES)
-        there = tables.days_of(messages, settings.stream)
-        days = {day for day in there if settings.days is None or day in settings.days}
+        files = tables.data_files(messages, settings.stream, settings.days)
+        for (_, day), of_day in tables.by_day(messages, files).items():
+            archived[day] = sum(file.record_count for file in of_day)
     rows = _of_version(spark, table, settings, periods[0].version)
     counts = _counts(rows, periods)
-    if not counts or not days <= {count.hour.date() for count in counts}:
+    transformed = Counter[date]()
+    for count in counts:
+        transformed[count.hour.date()] += count.messages
+    if not counts or any(transformed[day] != number for day, number in archived.items()):
         return None
     if settings.cluster is not None:
         if any(count.cluster is None for count in counts):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from nats_transform.audit import End, Scope
 from nats_transform.audit.chance import STRETCH, Draws
-from nats_transform.kernel.counting import Coded
+from nats_transform.kernel.counting import MOST_CELLS, Coded
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ class Measuring:
         Args:
             index: the index of the mapping version.
             layers: the patterns that each subject fits.
-            hashes: the hash of the key of each message that has one.
+            hashes: the hash of the key of each message; -1 where it has none.
             repeats: whether each message was stored before; those do not count.
         """
-        cells, counts = _joined(layers)
+        cells, fitting = joined(layers)
         names: list[str] = []
         uncounted = len(self.measure.ends) * len(clusters.values)  # a group behind all others
         kind = np.min_scalar_type(uncounted + len(clusters.values))  # short numbers sort fast
-        groups = np.full(len(counts), uncounted, kind)  # of each cell, in the first cluster
-        ends = np.zeros(len(counts), np.uint8)
-        for cell in np.flatnonzero(counts).tolist():
-            maker = self.measure.maker(index, _patterns(layers, cell))
+        groups = np.full(len(fitting), uncounted, kind)  # of each cell, in the first cluster
+        ends = np.zeros(len(fitting), np.int32)
+        for cell, patterns in enumerate(fitting):
+            maker = self.measure.maker(index, patterns)
             if maker is not None:
                 name, ends[cell] = maker
                 if name not in names:
@@ -97,7 +97,8 @@ class Measuring:
             self.draws[scope] = Draws.none(self.measure.ends[scope[:2]])
         draws = self.draws[scope]
         if scope[:2] in self.measure.keyed:
-            draws.add_keys(hashes, places)
+            has_key = hashes >= 0
+            draws.add_keys(hashes[has_key], places[has_key])
         if scope in self._rest:
             places = np.concatenate([self._rest[scope], places])
         whole = len(places) // STRETCH * STRETCH
@@ -105,17 +106,22 @@ class Measuring:
         self._rest[scope] = places[whole:]
 
 
-def _joined(layers: Sequence[Coded]) -> tuple[np.ndarray, np.ndarray]:
-    """A number for the patterns that each subject fits, and how many subjects have each number."""
-    cells, size = layers[0].numbers, len(layers[0].values)
-    for layer in layers[1:]:
-        cells, size = cells * len(layer.values) + layer.numbers, size * len(layer.values)
-    return cells, np.bincount(cells, minlength=size)
+def joined(layers: Sequence[Coded]) -> tuple[np.ndarray, list[tuple[str, ...]]]:
+    """A number for the patterns that each subject fits, and the patterns of each number.
 
-
-def _patterns(layers: Sequence[Coded], cell: int) -> Iterator[str]:
-    """The patterns of a number that `_joined` gives."""
-    for layer in reversed(layers):
-        cell, place = divmod(cell, len(layer.values))
-        if layer.values[place] is not None:
-            yield layer.values[place]
+    Only what is there has a number: the product of many layers would be far more.
+    """
+    cells, fitting = np.zeros(len(layers[0].numbers), np.int64), list[tuple[str, ...]]([()])
+    for layer in layers:
+        joined = cells * len(layer.values) + layer.numbers
+        if (size := len(fitting) * len(layer.values)) <= MOST_CELLS:  # counting is quicker
+            there = np.flatnonzero(np.bincount(joined, minlength=size))
+            place = np.empty(size, np.int64)
+            place[there] = np.arange(len(there))
+            cells = place[joined]
+        else:
+            there, cells = np.unique(joined, return_inverse=True)
+        pairs = zip(*np.divmod(there, len(layer.values)), strict=True)
+        names = [(p,) if p is not None else () for p in layer.values]
+        fitting = [(*fitting[before], *names[value]) for before, value in pairs]
+    return cells, fitting

@@ -19,7 +19,7 @@ def headline(result: AuditResult) -> str:
     worst = rules[0]
     where = f"{worst.source} in {worst.cluster}" if worst.cluster else worst.source
     more = len(same) - 1
-    others = f" and {more} more {'rule' if more == 1 else 'rules'}" if more else ""
+    others = f" and {more} more {'rule' if more == 1 else 'rules'}" if more > 0 else ""
     match result.verdict:
         case Verdict.WITHIN:
             every = "the one rule" if len(rules) == 1 else f"all {len(rules)} rules"
@@ -32,11 +32,15 @@ def headline(result: AuditResult) -> str:
         case Verdict.NOT_RANDOM | Verdict.UNDECIDED:
             return f"{kind}: {result.verdict}: {where}{others}{_when([worst])}: {worst.reason}"
         case _:
-            parts = outside_parts(worst) or [worst]
+            of_all = [one for one in result.clusters if one.total.verdict is result.verdict]
+            cluster: str | None = worst.cluster
+            parts: Sequence[Split] = outside_parts(worst) or [worst]
+            if not same:  # only all clusters together are outside
+                where, cluster, parts = f"all clusters of {of_all[0].source}", "", [of_all[0].total]
             part = max(parts, key=_distance)
             at_worst = f" at the worst,{_when([part])}" if len(parts) > 1 else ""
             next_step = (
-                f"check which mapping the servers {f'of {worst.cluster} ' if worst.cluster else ''}"
+                f"check which mapping the servers {f'of {cluster} ' if cluster else ''}"
                 "had loaded then"
                 if result.kind == "observed"
                 else "correct the weights, and rehearse again"

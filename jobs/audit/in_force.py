@@ -56,15 +56,16 @@ def _in_turn(stages: Sequence[tuple[datetime | None, Period]]) -> list[Period]:
 def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[tuple[datetime | None, Period]]:
     """The versions in the history of the mapping file; one that means the same is no new one.
 
-    What the first commit has also held before it, as far as anybody knows.
+    What the first commit has also held before it, as far as anybody knows. A commit of any file of
+    the folder can be a version, because the mapping file may include it.
     """
     file = mapping.absolute()
-    if _git(file, "status", "--porcelain", "--", file.name):
+    if _git(file, "rev-parse", "--is-shallow-repository").strip() == b"true":
         raise AuditError(
-            f"{mapping} has uncommitted changes, so its history can't say when they came into "
-            "force: commit them, or give the moments (--in-force MOMENT=FILE)"
+            f"{mapping} is in a shallow clone, whose history lacks older versions: fetch the rest "
+            "(git fetch --unshallow), or give the moments (--in-force MOMENT=FILE)"
         )
-    commits = _git(file, "log", "--format=%H %ct", "--", file.name).decode().split("\n")
+    commits = _git(file, "log", "--format=%H %ct", "--", ".").decode().split("\n")
     before: str | None = None
     for line in reversed([line for line in commits if line]):
         commit, _, seconds = line.partition(" ")
@@ -89,6 +90,11 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[tuple[datetime
         raise AuditError(
             f"git has no version of {mapping}: commit it, or give the moments (--in-force "
             "MOMENT=FILE)"
+        )
+    if _loaded(settings, mapping).version != before:
+        raise AuditError(
+            f"{mapping} has uncommitted changes, so its history can't say when they came into "
+            "force: commit them, or give the moments (--in-force MOMENT=FILE)"
         )
 
 

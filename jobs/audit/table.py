@@ -24,7 +24,8 @@ from nats_transform.mappings.subject import encode
 def publish(settings: AuditSettings, result: AuditResult) -> int | None:
     """The snapshot of `weight_audit` that has the result.
 
-    It takes the place of an earlier audit of the same days, kind and mapping version.
+    It takes the place of earlier audits of the same days and kind, of the mapping versions that it
+    has; if it is of one cluster, of their rows of this cluster.
     """
     # A column of text takes UTF-8 only, and names in mappings need not be that.
     rows: list[dict[str, Any]] = [
@@ -38,10 +39,12 @@ def publish(settings: AuditSettings, result: AuditResult) -> int | None:
     schema = schema_to_pyarrow(WEIGHT_AUDIT.schema, include_field_ids=False)
     new = pa.Table.from_pylist(rows, schema)
     there = table.scan(tables.slice_of(settings.stream, days)).to_arrow().cast(schema)
+    versions = pa.array([stage.mapping_version for stage in result.in_force], pa.string())
     same = pc.and_(
-        pc.equal(there["kind"], result.kind),
-        pc.equal(there["mapping_version"], result.mapping_version),
+        pc.equal(there["kind"], result.kind), pc.is_in(there["mapping_version"], versions)
     )
+    if settings.cluster is not None:
+        same = pc.and_(same, pc.equal(there["cluster"], settings.cluster).fill_null(False))
     new = _stage(pa.concat_tables([there.filter(pc.invert(same)), new]), table)
     snapshot = result.input_snapshot
     return staging.publish(

@@ -79,18 +79,21 @@ def assess(
         rule.scope: _judged_rule(rule, periods, criteria, design, (draws or {}).get(rule.scope))
         for rule in rules
     }
+    clusters = tuple(
+        _total(
+            periods[members[0].scope[0]].version,
+            [(rule, audits[rule.scope]) for rule in members],
+            criteria,
+            design,
+        )
+        for members in totals
+    )
+    # Many clusters together can show what none shows by itself, such as a dead canary.
+    outside = (c.total.verdict for c in clusters if c.total.verdict is Verdict.OUTSIDE)
     return Assessment(
-        verdict=worst_of([audit.verdict for audit in audits.values()]),
+        verdict=worst_of([*(audit.verdict for audit in audits.values()), *outside]),
         rules=tuple(audits.values()),
-        clusters=tuple(
-            _total(
-                periods[members[0].scope[0]].version,
-                [(rule, audits[rule.scope]) for rule in members],
-                criteria,
-                design,
-            )
-            for members in totals
-        ),
+        clusters=clusters,
         comparisons=design.comparisons,
         accounts=tuple(rule.account for rule in rules),
     )
@@ -464,7 +467,7 @@ def _total(
             p_adjusted=min(1.0, test.p_value * len(design.totals)),
         )
     out = [audit for _, audit in members if audit.verdict is Verdict.OUTSIDE]
-    hides = split.verdict is not Verdict.OUTSIDE and bool(out)
+    hides = (split.verdict is Verdict.OUTSIDE) != bool(out)
     return ClustersAudit(
         source=members[0][0].scope[1],
         mapping_version=version,

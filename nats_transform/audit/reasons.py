@@ -109,7 +109,8 @@ def clusters_in_words(total: Verdict, clusters: int, outside: Sequence[str | Non
     """Whether the verdict on all clusters together hides a difference between them."""
     names = ", ".join("messages without a cluster name" if c is None else c for c in outside)
     if not outside:
-        return f"none of the {clusters} clusters is outside the tolerance"
+        none = f"none of the {clusters} clusters is outside the tolerance"
+        return none + (" by itself, but all together are" if total is Verdict.OUTSIDE else "")
     if total is Verdict.OUTSIDE:
         return f"all clusters together are outside the tolerance, and so is each of these: {names}"
     how = "within the tolerance" if total is Verdict.WITHIN else "undecided"

@@ -266,7 +266,8 @@ class MappingAudit(Split):
 
 
 class ClustersAudit(_Result):
-    """All clusters of a mapping together: whether a total that looks right hides a wrong cluster.
+    """All clusters of a mapping together, which can look right where one is wrong, or wrong where
+    each has too few messages to show it.
 
     Attributes:
         source: the source of the mapping.
@@ -275,7 +276,8 @@ class ClustersAudit(_Result):
             clusters, each weighted by its number of messages.
         same_split: a test whether all clusters have the same split; null if their weights differ
             or the counts are not certain.
-        hides: whether a cluster is outside the tolerance although the total is not.
+        hides: whether a cluster is outside the tolerance although the total is not, or the total
+            although no cluster is.
         message: a sentence that says this.
     """
 
@@ -292,7 +294,7 @@ class Assessment:
     """The verdicts of an audit.
 
     Attributes:
-        verdict: the worst verdict of all.
+        verdict: the worst verdict of the rules; outside if all clusters of a mapping together are.
         rules: the verdict on each mapping in each cluster and period.
         clusters: the verdict on each mapping over all its clusters.
         comparisons: how many intervals share the error that `confidence` allows.

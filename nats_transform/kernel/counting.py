@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from nats_transform.errors import NatsTransformError
 from nats_transform.mappings.subject import decode
 
-_MOST_CELLS = 2**16
+MOST_CELLS = 2**16
 """With up to this many possible combinations each has its own counter; with more, rows are sorted.
 """
 _HOUR_MICROS = 3_600_000_000
@@ -63,7 +63,7 @@ def hours(times: pa.Array) -> Coded:
     if first == last:  # the usual case, because messages are stored in the order of their times
         return Coded(np.broadcast_to(np.int64(0), len(micros)), [first])
     numbered = micros.to_numpy() // _HOUR_MICROS
-    if last - first < _MOST_CELLS:
+    if last - first < MOST_CELLS:
         return Coded(numbered - first, range(first, last + 1))
     values, numbers = np.unique(numbered, return_inverse=True)
     return Coded(numbers, values.tolist())
@@ -85,7 +85,7 @@ def _counted(columns: Sequence[Coded]) -> Iterator[tuple[tuple[int, ...], int]]:
         if len(column.values) > 1:
             together *= len(column.values)
             together += column.numbers
-    if cells <= _MOST_CELLS:
+    if cells <= MOST_CELLS:
         every = np.bincount(together, minlength=cells)
         present = np.flatnonzero(every)
         counts = every[present]

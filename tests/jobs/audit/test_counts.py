@@ -65,6 +65,15 @@ def test_messages_are_replayed_where_they_are_not_transformed(warehouse: tables.
     assert audit(warehouse, "other").basis == "messages, replayed"
 
 
+def test_messages_that_came_to_a_day_after_its_transform_count(warehouse: tables.Warehouse) -> None:
+    rows = list(messages())
+    archive(warehouse, rows)
+    transform(warehouse)
+    archive(warehouse, [{**rows[0], "seq": 4001}])
+    result = audit(warehouse)
+    assert (result.basis, result.messages) == ("messages, replayed", 4001)
+
+
 def test_one_cluster(warehouse: tables.Warehouse) -> None:
     rows = list(messages())
     archive(warehouse, rows)

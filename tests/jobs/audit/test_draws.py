@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs.audit.draws import Measure, Measuring
+from jobs.audit.draws import Measure, Measuring, joined
 from jobs.audit.headline import headline
 from jobs.audit.result import AuditResult
 from jobs.audit.run import run
@@ -32,12 +32,14 @@ KEYS = np.random.default_rng(3).integers(0, 100, MESSAGES)
 DRAWS = np.random.default_rng(4).random(MESSAGES)
 
 
-def audited(folder: Path, is_canary: Callable[[int], bool]) -> AuditResult:
+def audited(folder: Path, is_canary: Callable[[int], bool], odd: str = "") -> AuditResult:
     """The audit of messages of two clusters in turn; those of a stranger are between them."""
     warehouse = tables.Warehouse(dir=folder)
     rows = []
     for n in range(MESSAGES):
         subject = f"shop.{n % 7}.v2.c{KEYS[n]}" if is_canary(n) else f"v1.{n % 7}.c{KEYS[n]}"
+        if odd and n == 7:
+            subject = odd
         at = START + timedelta(seconds=n)
         rows.append(message(2 * n + 1, subject, at, stream="OUT", cluster=("e", "w")[n % 2]))
         rows.append(message(2 * n + 2, "other", at, stream="OUT"))
@@ -71,6 +73,60 @@ def test_order_and_keys(
         whole = MESSAGES // 2 // STRETCH * STRETCH
         assert looked_at == {"runs": whole, "spacing": whole, "keys": MESSAGES // 2}
     assert "Order and keys" in render(result)
+
+
+def test_a_subject_that_the_kernel_takes_for_a_fault(tmp_path: Path) -> None:
+    """A server stores a published `*` all the same; it has no key."""
+    result = audited(tmp_path, lambda n: DRAWS[n] < 0.1, odd="v1.*.c1")
+    assert result.verdict is Verdict.WITHIN
+    keys = {test.messages for rule in result.rules for test in rule.chance if test.test == "keys"}
+    assert keys == {MESSAGES // 2 - 1, MESSAGES // 2}
+
+
+def test_a_dead_canary_that_no_cluster_shows_by_itself(tmp_path: Path) -> None:
+    warehouse = tables.Warehouse(dir=tmp_path)
+    rows = [
+        message(n, f"v1.{n % 7}.c", START, stream="OUT", cluster=f"c{n % 20}")
+        for n in range(1, 1_001)
+    ]
+    archive(warehouse, rows)
+    settings = AuditSettings(
+        stream="OUT", mapping=Path("m.conf"), warehouse=warehouse, observed=True, tolerance=5
+    )
+    result = run(HERE, settings, [Period(MAPPINGS, "v")])
+    assert {rule.verdict for rule in result.rules} == {Verdict.UNDECIDED}
+    assert result.verdict is Verdict.OUTSIDE
+    assert result.fails("outside")
+    assert "outside the tolerance: all clusters of shop.*.*" in headline(result)
+    assert "shop.$2.v2.$1 got 0.00 % instead of 10 %" in headline(result)
+    assert "none of the 20 clusters is outside the tolerance by itself" in render(result)
+
+
+def test_destinations_of_many_clusters(tmp_path: Path) -> None:
+    """More than a byte could number."""
+    warehouse = tables.Warehouse(dir=tmp_path)
+    many = [Destination(f"{c}{n}.$1", 1, c) for c in "abc" for n in range(100)]
+    rows = [
+        message(n, f"{c}{n // 3 % 100}.x", START, stream="OUT", cluster=c)
+        for n in range(1, 3_001)
+        for c in ["abc"[n % 3]]
+    ]
+    archive(warehouse, rows)
+    settings = AuditSettings(
+        stream="OUT", mapping=Path("m.conf"), warehouse=warehouse, observed=True, tolerance=5
+    )
+    result = run(HERE, settings, [Period(AccountMappings([Mapping("s.*", many)]), "v")])
+    assert [sum(end.count for end in rule.destinations) for rule in result.rules] == [1_000] * 3
+
+
+def test_many_overlapping_patterns_take_the_room_of_what_is_there() -> None:
+    rng = np.random.default_rng(1)
+    layers = [Coded(rng.integers(0, 200, 5_000), [*map(str, range(199)), None]) for _ in range(8)]
+    cells, fitting = joined(layers)
+    for row in range(0, 5_000, 50):
+        values = [layer.values[layer.numbers[row]] for layer in layers]
+        assert fitting[cells[row]] == tuple(value for value in values if value is not None)
+    assert len(fitting) <= 5_000
 
 
 def test_a_sequential_audit_has_no_such_test(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,39 @@ def test_links_of_a_repository(link: str, target: str, is_followed: bool, tmp_pa
         with pytest.raises(AuditError, match=f"{link}.*No such file") as told:
             periods_of(settings)
         assert "\n" not in str(told.value)
+
+
+def commit(folder: Path, moment: str) -> None:
+    who = ["-c", "user.name=x", "-c", "user.email=x@x"]
+    environment = os.environ | {"GIT_COMMITTER_DATE": moment}
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run(["git", *who, *arguments], cwd=folder, check=True, env=environment)
+
+
+def test_files_that_the_mapping_file_includes(tmp_path: Path) -> None:
+    included = tmp_path / "mappings.conf"
+    (tmp_path / "server.conf").write_text("mappings { include mappings.conf }")
+    for day, text in enumerate(['"a": "b"', '# the same\n"a": "b"', '"a": "c"'], 1):
+        included.write_text(text)
+        commit(tmp_path, f"2026-11-0{day}T00:00:00Z")
+    (tmp_path / "notes.txt").write_text("no mapping")
+    settings = AuditSettings(stream="S", mapping=tmp_path / "server.conf", in_force="git")
+    periods = periods_of(settings)
+    assert [period.mappings.apply("a").subject for period in periods] == ["b", "c"]
+    assert periods[1].since == datetime(2026, 11, 3, tzinfo=UTC)
+    included.write_text('"a": "d"')
+    with pytest.raises(AuditError, match=r"server\.conf has uncommitted changes"):
+        periods_of(settings)
+
+
+def test_a_shallow_clone_is_no_history(tmp_path: Path) -> None:
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    origin.mkdir()
+    for day, destination in enumerate("bc", 1):
+        (origin / "m.conf").write_text(f'mappings {{ "a": "{destination}" }}')
+        commit(origin, f"2026-11-0{day}T00:00:00Z")
+    shallow = ["git", "clone", "-q", "--depth", "1", origin.as_uri(), clone]
+    subprocess.run(shallow, check=True)
+    settings = AuditSettings(stream="S", mapping=clone / "m.conf", in_force="git")
+    with pytest.raises(AuditError, match=r"shallow clone, .* \(git fetch --unshallow\)"):
+        periods_of(settings)

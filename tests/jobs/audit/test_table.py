@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+from jobs.audit.run import run
+from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
 from jobs.warehouse.specs import WEIGHT_AUDIT
+from nats_transform.audit import Period
 from tests.jobs.audit.rehearsal import (
     DAY,
+    HERE,
+    MAPPINGS,
     VERSION,
     audit,
     messages,
@@ -44,3 +50,31 @@ def test_the_table_has_a_row_for_each_destination_and_day(warehouse: tables.Ware
         (1, "v2", "r3"),
     }
     assert len(again) == len(there) // 2 * 3
+
+
+def test_the_audit_of_a_cluster_takes_the_place_of_its_own_rows(
+    warehouse: tables.Warehouse,
+) -> None:
+    archive(warehouse, list(messages()))
+    for run_id, cluster in (("1", "east"), ("2", "west"), ("3", "east")):
+        audit(warehouse, run_id=run_id, cluster=cluster)
+    rows = tables.open_table(warehouse, WEIGHT_AUDIT).scan().to_arrow().to_pylist()
+    assert {(row["cluster"], row["run_id"]) for row in rows} == {("west", "2"), ("east", "3")}
+
+
+def test_an_audit_of_several_versions_takes_the_place_of_all_its_rows(
+    warehouse: tables.Warehouse,
+) -> None:
+    archive(warehouse, list(messages()))
+    change = datetime(2026, 3, 2, tzinfo=UTC)
+    periods = [Period(MAPPINGS, "one", None, change), Period(MAPPINGS, "two", change, None)]
+    counts = []
+    for run_id in "12":
+        settings = AuditSettings(
+            stream="S", mapping=Path("m.conf"), warehouse=warehouse, run_id=run_id
+        )
+        run(HERE, settings, periods)
+        rows = tables.open_table(warehouse, WEIGHT_AUDIT).scan().to_arrow().to_pylist()
+        counts.append(len(rows))
+        assert {row["run_id"] for row in rows} == {run_id}
+    assert counts[0] == counts[1]

@@ -202,6 +202,22 @@ def test_a_total_that_hides_clusters_that_differ_is_called_out() -> None:
     assert [rule.verdict for rule in found.rules] == [Verdict.OUTSIDE] * 2
 
 
+def test_a_dead_canary_that_no_cluster_shows_by_itself() -> None:
+    counts = [
+        one
+        for number in range(40)
+        for one in tallies("shop.*", [{"v1.$1": 400, "v2.$1": 0}], f"c{number:02}")
+    ]
+    found = audit([CANARY], counts)
+    (total,) = found.clusters
+    assert {rule.verdict for rule in found.rules} == {Verdict.UNDECIDED}
+    assert found.verdict is total.total.verdict is Verdict.OUTSIDE
+    assert total.hides
+    assert total.message == (
+        "none of the 40 clusters is outside the tolerance by itself, but all together are"
+    )
+
+
 def test_clusters_with_weights_of_their_own() -> None:
     mapping = Mapping("a", [Destination("b", 20), Destination("c", 60, "east")])
     counts = [
