@@ -5,7 +5,7 @@ and nothing else. The mapping version is its SHA-256. Comments, formatting and t
 have no influence. Where an order has a meaning, only the meaning is kept:
 
 - mappings that share no subject are sorted by their sources; if a subject can match two
-  mappings, they keep their order;
+  mappings, they keep their order, and so do all mappings where finding this out takes too long;
 - the destinations of a cluster are in the order in which the draw tries them;
 - of a stream only the fields that decide subjects count: name, subjects, mirror, sources, transform
   and republish.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nats_transform.errors import InvalidConfig, NatsTransformError
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.mappings.subject import ANY_TOKEN, Filter
+from nats_transform.mappings.subject_index import Effort
 
 if TYPE_CHECKING:
     from nats_transform.streams.stream import StreamConfig
@@ -34,6 +35,10 @@ FORMAT = 1
 A mapping version stands for one output. So a change of the hash in `nats_transform.mappings.draw`
 must raise this number; a test compares the draws with the format.
 """
+
+# How many steps the search for mappings that share subjects may take: a few seconds. Mappings as
+# people write them need about ten each.
+_EFFORT, _EFFORT_A_MAPPING = 5_000_000, 50
 
 _STREAM_FIELDS = {"name", "subjects", "mirror", "sources", "subject_transform", "republish"}
 
@@ -125,7 +130,10 @@ def _ordered(mappings: Sequence[Mapping]) -> list[Mapping]:
         m.filter.is_literal and any("{{" in d.subject for d in m.destinations) for m in mappings
     ):
         return list(mappings)
-    levels = _levels([mapping.filter for mapping in mappings])
+    effort = Effort(_EFFORT + _EFFORT_A_MAPPING * len(mappings))
+    levels = _levels([mapping.filter for mapping in mappings], effort)
+    if effort.is_spent:
+        return list(mappings)
     ranked = sorted(zip(levels, mappings, strict=True), key=lambda pair: (pair[0], pair[1].source))
     return [mapping for _, mapping in ranked]
 
@@ -137,58 +145,59 @@ class _Branch:
     Attributes:
         here: level of the source that ends here; 0 if none does.
         tail: level of the source that ends in a `>` here.
-        highest: highest level here and below.
+        beyond: highest level of the sources that go on from here, `tail` among them.
     """
 
     here: int = 0
     tail: int = 0
-    highest: int = 0
+    beyond: int = 0
     children: dict[str, _Branch] = field(default_factory=dict)
 
 
-def _levels(filters: Sequence[Filter]) -> list[int]:
+def _levels(filters: Sequence[Filter], effort: Effort | None = None) -> list[int]:
     """The level of each source: one above all earlier sources that share subjects with it.
 
     Two sources that a subject can match never have the same level, so sorting by it keeps their
-    order.
+    order. Once the effort is spent, levels are wrong.
     """
+    effort = effort or Effort()
     root = _Branch()
     levels = []
     for source in filters:
         fixed = source.tokens[:-1] if source.is_open else source.tokens
         # Any token that starts with a `*` matches all, as in `Filter.covers`.
         tokens = [ANY_TOKEN if token.startswith(ANY_TOKEN) else token for token in fixed]
-        level = 1 + _highest(root, tokens, source.is_open)
+        level = 1 + _highest(root, tokens, source.is_open, effort)
         levels.append(level)
         branch = root
-        branch.highest = max(branch.highest, level)
         for token in tokens:
+            branch.beyond = max(branch.beyond, level)
             branch = branch.children.setdefault(token, _Branch())
-            branch.highest = max(branch.highest, level)
         if source.is_open:
             branch.tail = max(branch.tail, level)
+            branch.beyond = max(branch.beyond, level)
         else:
             branch.here = max(branch.here, level)
     return levels
 
 
-def _highest(root: _Branch, tokens: Sequence[str], is_open: bool) -> int:
+def _highest(root: _Branch, tokens: Sequence[str], is_open: bool, effort: Effort) -> int:
     """The highest level of the sources in the tree that can match a subject with this one."""
     highest = 0
     todo = [(root, 0)]
-    while todo:
+    while todo and effort.take():
         branch, position = todo.pop()
-        if branch.highest <= highest:
+        if max(branch.here, branch.beyond) <= highest:
             continue
         if position < len(tokens):
             highest = max(highest, branch.tail)
             token = tokens[position]
-            names = branch.children if token == ANY_TOKEN else {token, ANY_TOKEN}
+            # In one order always, as what is left out depends on it, and so does the effort.
+            names = branch.children if token == ANY_TOKEN else (token, ANY_TOKEN)
             below = [branch.children[name] for name in names if name in branch.children]
             todo += [(child, position + 1) for child in below]
         elif is_open:
-            levels = [child.highest for child in branch.children.values()]
-            highest = max([highest, branch.tail, *levels])
+            highest = max(highest, branch.beyond)
         else:
             highest = max(highest, branch.here)
     return highest

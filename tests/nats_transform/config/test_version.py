@@ -215,6 +215,13 @@ def test_thousands_of_mappings_take_no_time() -> None:
     assert len(json.loads(canonical(account))["account"]) == 3000
 
 
+def test_where_it_takes_too_long_the_order_of_the_file_stays() -> None:
+    sources = [source.format(n) for source in ("a{}.x", "*.b{}") for n in reversed(range(4000))]
+    account = AccountMappings([Mapping(source, [Destination("x")]) for source in sources])
+    form = json.loads(canonical(account))["account"]
+    assert [mapping["source"] for mapping in form] == sources
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{}", "[]", "5", '{"format": 2, "account": [], "seed": 0}', '{"format": 1, "seed": 0}',
