@@ -50,6 +50,7 @@ from jobs.warehouse.staging import new_files
 from jobs.warehouse.store import with_endpoint
 from jobs.warehouse.tables import open_table, snapshot_id
 from nats_transform.digest import Digest
+from nats_transform.kernel.coverage import NONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +79,8 @@ class IngestResult(gate.GatedResult):
         days: the days that this run added messages to.
         open_day: the last day, if it is not over yet (UTC), so that later runs can add messages to
             it; null if all days are over.
+        presumed_lost: how many sequences that a dump lacks count as archived, so that no later
+            ingest brings them; 0 unless it has more holes than the table can keep account of.
         files_read: the files of a dump that were read; empty for a stream.
         files_not_read: the files beside them that were not read, which are markers of Spark.
     """
@@ -92,6 +95,7 @@ class IngestResult(gate.GatedResult):
     added: int
     days: list[date]
     open_day: date | None = None
+    presumed_lost: int = 0
     files_read: list[str]
     files_not_read: list[str]
 
@@ -165,7 +169,7 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
     refused, measures, manifest = None, measure_messages(()), list[Any]()
     added_rows = 0
     session = None
-    files = source.files if isinstance(source, DumpSource) else None
+    dump = source if isinstance(source, DumpSource) else None
     for attempt in range(_ATTEMPTS):
         # The source is looked at first, so that its errors come before the warehouse is changed.
         before = _archived(settings)
@@ -208,7 +212,7 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
     archived = Archived.of(table, settings.stream)
     report = None
     if not settings.no_checks:
-        suite = messages_suite(total, archived.coverage.ranges)
+        suite = messages_suite(total, archived.explained.ranges)
         report = report_on(measures, suite, manifest)
     last_day = max(archived.days, default=None)
     return IngestResult(
@@ -224,8 +228,9 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
         added=added_rows,
         days=sorted(days),
         open_day=last_day if last_day and last_day >= datetime.now(UTC).date() else None,
-        files_read=[file.path for file in files.read] if files else [],
-        files_not_read=list(files.left_out) if files else [],
+        presumed_lost=dump.presumed_lost if dump else 0,
+        files_read=[file.path for file in dump.files.read] if dump else [],
+        files_not_read=list(dump.files.left_out) if dump else [],
         engine=engine_of(session),
         report=report,
         refused=refused,
@@ -273,9 +278,11 @@ def _add(
                 f"{span.messages} messages, but {added.digest.rows} were read; "
                 "nothing was published, run again"
             )
-        now = archived.add(span.first, span.last, by_day, settings.subject)
+        has = (span.all if span.has is None else span.has) | span.lost
+        now = archived.add(has, span.all, by_day, settings.subject)
         new = staged(table, folder, (part.written for part in parts))
-    suite = messages_suite(added.digest, now.coverage.ranges)
+    explained = archived.coverage | (span.all - (span.has or NONE))
+    suite = messages_suite(added.digest, explained.ranges)
     passage = gate.publish(
         spark,
         table,

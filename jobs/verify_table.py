@@ -156,7 +156,7 @@ def _look(
 
 def messages_check(archived: Archived, days: Sequence[date]) -> Check:
     """What must hold of the messages of some whole days."""
-    return Check(MESSAGES, messages_suite(archived.digest_of(days), archived.coverage.ranges))
+    return Check(MESSAGES, messages_suite(archived.digest_of(days), archived.explained.ranges))
 
 
 def _quarantined(spark: Spark, settings: VerifyTableSettings, days: Sequence[date]) -> Digest:

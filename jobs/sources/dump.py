@@ -23,12 +23,15 @@ from jobs.sources.source import Span
 from jobs.warehouse.rows import Total
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import data_files
-from nats_transform.kernel.coverage import NONE, Coverage
+from nats_transform.kernel.coverage import NONE, Coverage, Sequences
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _COMPARED = ("seq", "ts_ns", "subject", "headers", "headers_raw", "data")
+MOST_RANGES = 1000
+"""How many ranges of sequences a dump may leave archived: a live stream is asked for each hole."""
+_MOST_NOTED = 4_000_000  # ranges that the blocks of a dump note, together: 64 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Seen:
     Attributes:
         rows: the number of new messages.
         runs: the ascending runs of their sequences.
+        found: the sequences of all messages; if they are in too many ranges, one that spans them.
         faults: the faults of new messages, each with the number of messages and one sequence.
         shared: the sum over the other messages, whose sequences the table already has; without
             those that were erased.
@@ -45,6 +49,7 @@ class Seen:
 
     rows: int
     runs: tuple[Run, ...]
+    found: list[Sequences]
     faults: dict[str, tuple[int, int | None]]
     shared: Total
 
@@ -56,21 +61,36 @@ def _new_rows(read: ReadBlock, have: Coverage, block: Block) -> Iterator[pa.Reco
         yield rows.filter(pa.array(~have.has(rows.column("seq"))))
 
 
-def _look(read: ReadBlock, have: Coverage, erased: Coverage, block: Block) -> Seen:
+def _look(read: ReadBlock, have: Coverage, erased: Coverage, most: int, block: Block) -> Seen:
     sequences, shared, faults = Runs(), Total(), dict[str, tuple[int, int | None]]()
-    count = 0
+    found, count, there = list[Sequences](), 0, have - erased
     for rows in read(block):
         end_if_told()
+        numbers = rows.column("seq").drop_null().to_numpy()
+        if len(numbers):
+            found.append(Sequences.of(numbers))
+            if sum(len(part.firsts) for part in found) > 2 * most:
+                found = _in_ranges(found, most)
         is_old = have.has(rows.column("seq"))
         if is_old.any():
             old, rows = rows.filter(pa.array(is_old)), rows.filter(pa.array(~is_old))
-            shared += _total_within(have - erased, [old])
+            shared += _total_within(there, [old])
         count += len(rows)
         sequences.add(rows.column("seq"))
         for what, fault in _faults(rows):
             faults[what] = _both(faults.get(what, (0, None)), fault)
         advance(len(rows))
-    return Seen(count, sequences.runs, faults, shared)
+    return Seen(count, sequences.runs, _in_ranges(found, most), faults, shared)
+
+
+def _in_ranges(found: list[Sequences], most: int) -> list[Sequences]:
+    """The sequences together; in more ranges than that, the one range that spans them all."""
+    if not found:
+        return []
+    whole = Sequences.together(found)
+    if len(whole.firsts) > most:
+        whole = Sequences(whole.firsts[:1], whole.lasts[-1:], whole.rows)
+    return [whole]
 
 
 def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]]:
@@ -128,6 +148,7 @@ class DumpSource:
     Attributes:
         stream: the name of the stream in the table.
         kind: `parquet` or `jsonl`.
+        presumed_lost: how many sequences it lacks that count as archived, once it is planned.
     """
 
     read: ReadBlock
@@ -138,13 +159,15 @@ class DumpSource:
     session: SparkSession | None
 
     def __post_init__(self) -> None:
-        self._shared = Total()
+        self._shared, self._found = Total(), Coverage()
+        self.presumed_lost = 0
 
     def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
         """One span with all that is new."""
         path = self.files.path
         with step(f"looking through {path}"):
-            seen = run(partial(_look, self.read, have, erased), self.blocks, self.session)
+            most = _MOST_NOTED // max(1, len(self.blocks))
+            seen = run(partial(_look, self.read, have, erased, most), self.blocks, self.session)
         self._shared = sum((block.shared for block in seen), Total())
         rows = sum(block.rows for block in seen)
         faults = dict[str, tuple[int, int | None]]()
@@ -173,7 +196,12 @@ class DumpSource:
         if not rows and not have:
             raise ArchiveError(f"{path} has no messages in this range; change --since or --until")
         last = max((run.last for run in runs), default=0)
-        return [Span(first, last, rows, self.files.size)] if rows else []
+        parts = [part for block in seen for part in block.found]
+        found = _in_ranges(parts, MOST_RANGES - len(have.ranges))
+        self._found = Coverage.of(pair for part in found for pair in part.ranges)
+        new = Coverage.of([(first, last)]) & self._found - have
+        self.presumed_lost = new.count - rows
+        return [Span(first, last, rows, self.files.size, new)] if rows else []
 
     def check(self, table: Table, have: Coverage) -> None:
         """Compares all messages that both have."""
@@ -182,7 +210,7 @@ class DumpSource:
             return
         scan = Scan.of(table, MESSAGES, data_files(table, self.stream), _COMPARED)
         what = f"comparing with {self.stream}"
-        between = partial(_total_within, have & Coverage.of([(first, last)]))
+        between = partial(_total_within, have & self._found)
         archived = scan.fold(self.session, between, what)
         if self._shared != sum(archived, Total()):
             raise ArchiveError(

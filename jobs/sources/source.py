@@ -46,12 +46,21 @@ class Span:
     Attributes:
         messages: how many the source had among them when the span was planned.
         size: about how many bytes are read for it.
+        has: the sequences of its messages; None if nobody knows, as a stream may lose some of them.
+        lost: other sequences that never come any more.
     """
 
     first: int
     last: int
     messages: int
     size: int
+    has: Coverage | None = None
+    lost: Coverage = NONE
+
+    @property
+    def all(self) -> Coverage:
+        """The sequences from first to last."""
+        return Coverage.of([(self.first, self.last)])
 
 
 class Source(Protocol):
@@ -128,16 +137,20 @@ class StreamSource:
                     "nothing to ingest"
                 )
             first, last = await wanted_range(client, self.nats, self.settings, state)
-            spans = []
+            spans, lost = [], NONE
             most = max(self.publish_messages, (last - max(first, state.first)) // _MOST_SPANS)
             for start, end in (Coverage.of([(first, last)]) - have).ranges:
                 while start <= end:
                     cut = await self._end_of_span(client, state, start, end, most)
                     messages = await self._most(client, start, cut)
                     size = messages * state.bytes // max(1, state.messages)
-                    spans.append(Span(start, cut, messages, size))
+                    if messages:
+                        spans.append(Span(start, cut, messages, size, lost=lost))
+                        lost = NONE
+                    else:  # part of the next commit, so that no later ingest asks again
+                        lost |= Coverage.of([(start, cut)])
                     start = cut + 1
-            return [span for span in spans if span.messages]
+            return spans
 
     async def _end_of_span(
         self, client: RawClient, state: StreamState, start: int, end: int, most: int

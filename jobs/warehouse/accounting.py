@@ -57,7 +57,8 @@ class Archived(BaseModel):
 
     Attributes:
         covered: the archived sequences, including those whose messages no longer existed or were
-            erased.
+            erased. A sequence that a dump lacks is not among them: it may come from elsewhere.
+        searched: the ranges that ingests looked for messages in; older releases did not note them.
         messages, bytes, digest: the sums over all rows, as in `Total`.
         first_seq, last_seq: the first and the last sequence that a row has, or had until it was
             erased.
@@ -69,6 +70,7 @@ class Archived(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     covered: str = ""
+    searched: str = ""
     messages: int = 0
     first_seq: int | None = None
     last_seq: int | None = None
@@ -110,6 +112,11 @@ class Archived(BaseModel):
         return Coverage.parse(self.covered)
 
     @property
+    def explained(self) -> Coverage:
+        """The sequences that may be missing."""
+        return self.coverage | Coverage.parse(self.searched)
+
+    @property
     def erased_coverage(self) -> Coverage:
         """The sequences that were erased."""
         return Coverage.of(chain.from_iterable(stone.coverage.ranges for stone in self.erased))
@@ -139,9 +146,13 @@ class Archived(BaseModel):
         return sum((Digest.parse(*self.days[day]) for day in wanted), Digest())
 
     def add(
-        self, first: int, last: int, accounts: Mapping[date, Total], subject: str | None
+        self,
+        covered: Coverage,
+        searched: Coverage,
+        accounts: Mapping[date, Total],
+        subject: str | None,
     ) -> Archived:
-        """The accounts with the sequences first..last added, whose sums are given for each day."""
+        """The accounts with sequences and ranges added, whose sums are given for each day."""
         had = Total(
             self.first_seq, self.last_seq, self.bytes, Digest.parse(self.messages, self.digest)
         )
@@ -149,7 +160,8 @@ class Archived(BaseModel):
         days = {day: self.digest_of([day]) + account.digest for day, account in accounts.items()}
         return self.model_copy(
             update={
-                "covered": str(self.coverage | Coverage.of([(first, last)])),
+                "covered": str(self.coverage | covered),
+                "searched": str(Coverage.parse(self.searched) | searched),
                 "messages": total.digest.rows,
                 "first_seq": total.first,
                 "last_seq": total.last,

@@ -28,6 +28,7 @@ from jobs.session import SessionOnDemand, Spark
 from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
+from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table, snapshot_properties
 from tests.support.archive import rows_of
@@ -112,6 +113,27 @@ def test_ranges_are_put_together(run: Run, warehouse: Warehouse, stream: Any) ->
     result = run(stream.name)
     check(warehouse, result)
     assert (result.messages, result.gaps, result.added) == (100, 0, 40)
+
+
+def test_a_stream_brings_what_a_dump_lacks(
+    run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path
+) -> None:
+    stream.count(9)
+    stream.delete(4)
+    run("WHOLE", from_stream=stream.name)
+    lines = [
+        json.dumps({"seq": row.seq, "subject": row.subject.decode(), "ts_ns": row.ts_ns})
+        for row in rows_of(warehouse, "WHOLE")
+        if row.seq in (1, 3, 5, 8)
+    ]
+    dump = tmp_path / "dump.jsonl"
+    dump.write_text("\n".join(lines))
+    assert run(stream.name, jsonl=str(dump)).messages == 4
+    result = run(stream.name)
+    check(warehouse, result)
+    assert (result.messages, result.gaps, result.added) == (8, 1, 4)
+    covered = Archived.of(open_table(warehouse, MESSAGES), stream.name).covered
+    assert covered == "1-9"  # 4 is lost for good: nobody asks for it again
 
 
 def test_a_subject_filter_belongs_to_the_archive(run: Run, stream: Any) -> None:

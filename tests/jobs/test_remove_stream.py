@@ -21,6 +21,7 @@ from jobs.transform import transform
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.tables import data_files, open_table
+from nats_transform.kernel.coverage import NONE, Coverage
 from tests.jobs.warehouse.test_folder import add, sequences
 from tests.support.command import nats_transform
 
@@ -29,7 +30,7 @@ from tests.support.command import nats_transform
 def warehouse(tmp_path: Path) -> Warehouse:
     found = Warehouse(dir=tmp_path / "warehouse")
     table = add(found, 1, 2)
-    there = Archived().add(1, 2, {}, None).model_dump_json()
+    there = Archived().add(Coverage.of([(1, 2)]), NONE, {}, None).model_dump_json()
     key = "nats-transform." + Archived.key("S")
     table.transaction().set_properties({key: there}).commit_transaction()
     open_table(found, CENSUS, create=True)

@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jobs.ingest
+import jobs.sources.dump
 import jobs.sources.json_lines
 import jobs.sources.parquet
 from benchmarks.frames import read
@@ -26,12 +27,14 @@ from jobs.files.storage import Storage
 from jobs.ingest import IngestResult, ingest
 from jobs.session import SessionOnDemand
 from jobs.settings.ingest import DumpColumns, IngestSettings
+from jobs.settings.transform import VerifyTableSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.dump import DumpSource
 from jobs.sources.files import find_files
 from jobs.sources.line import parse_line
 from jobs.sources.parquet import open_parquet
 from jobs.sources.times import epoch_ns
+from jobs.verify_table import verify_table
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from nats_transform.kernel.messages import HEADERS
@@ -148,6 +151,7 @@ def parquet(tmp_path: Path) -> Callable[..., Path]:
 def jsonl(tmp_path: Path) -> Callable[..., Path]:
     def write(*lines: Any, name: str = "dump.jsonl") -> Path:
         path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
         texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
         path.write_text("".join(text + "\n" for text in texts))
         return path
@@ -374,6 +378,57 @@ def test_a_repeat_changes_nothing_and_a_longer_dump_adds(
     more = run(jsonl=jsonl(*lines))
     assert (more.messages, more.added, more.gaps) == (10, 4, 0)
     assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == 2
+
+
+def sparse(sequences: Iterable[int], day: str = "2026-01-02") -> list[dict[str, Any]]:
+    return [{"seq": seq, "subject": f"s.{seq}", "ts": day} for seq in sequences]
+
+
+LATE = [{"seq": 1, "subject": "s", "ts": "2026-01-01"}, *sparse([2])]
+LATE += [{"seq": 3, "subject": "s", "ts": "2026-01-01"}, *sparse([4])]
+
+
+@pytest.mark.parametrize(
+    ("dumps", "added"),
+    [
+        pytest.param([sparse(range(2, 20, 2)), sparse(range(1, 20, 2))], [9, 10], id="other-half"),
+        pytest.param([sparse([1, 2, 3]), sparse([2])], [3, 0], id="a-part-again"),
+        pytest.param([sparse([5, 1, 9, 3]), sparse(range(1, 10))], [4, 5], id="out-of-order"),
+        pytest.param([sparse([1, 4]), sparse([2]), sparse([1, 2, 3])], [2, 1, 1], id="thirds"),
+        pytest.param([LATE, LATE], [2, 2], id="late-message"),
+    ],
+)
+def test_what_a_dump_lacks_can_come_later(
+    run: Ingest,
+    warehouse: Warehouse,
+    jsonl: Callable[..., Path],
+    here: SessionOnDemand,
+    dumps: list[list[Any]],
+    added: list[int],
+) -> None:
+    settings = VerifyTableSettings(stream="S", warehouse=warehouse)
+    until = [{"until": datetime(2026, 1, 2)} if lines is LATE else {} for lines in dumps[:1]]
+    for bounds, lines, new in zip([*until, {}, {}], dumps, added, strict=False):
+        result = run(jsonl=jsonl(*lines), **bounds)
+        assert (result.added, result.presumed_lost, result.refused) == (new, 0, None)
+        assert run(jsonl=jsonl(*lines), **bounds).added == 0
+        assert verify_table(here, settings).holds
+    assert (result.messages, len(rows_of(warehouse))) == (sum(added), sum(added))
+
+
+@pytest.mark.parametrize("noted", [6, 100])
+def test_a_dump_with_many_holes_says_what_it_hides(
+    run: Ingest, jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, noted: int
+) -> None:
+    monkeypatch.setattr(jobs.sources.dump, "MOST_RANGES", 5)
+    monkeypatch.setattr(jobs.sources.dump, "_MOST_NOTED", noted)
+    many = sparse(range(10, 100, 2))
+    assert run(jsonl=jsonl(*many)).presumed_lost == 44
+    assert run(jsonl=jsonl(*many)).added == 0
+    both = jsonl(*sparse(range(101, 200, 2)), name="a/1.jsonl")
+    jsonl(*sparse(range(100, 200, 2)), name="a/2.jsonl")
+    result = run(jsonl=both.parent)  # no holes, whatever each file lacks
+    assert (result.added, result.presumed_lost) == (100, 0)
 
 
 def test_other_messages_under_the_same_sequences_are_refused(
