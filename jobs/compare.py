@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.errors import NoBranch
+from jobs.errors import ArchiveError, NoBranch
 from jobs.files.scan import Scan
 from jobs.progress import advance, step
 from jobs.scratch import scratch_folder
@@ -181,11 +181,14 @@ def compare(settings: CompareSettings) -> CompareResult:
 
     Raises:
         NoBranch: there is no such branch, snapshot or mapping version.
+        ArchiveError: neither state has a message of the stream on these days.
         WarehouseError: the table cannot be read.
     """
     table = open_table(settings.warehouse.main, TRANSFORMED)
     names = (settings.before, settings.after)
     files = [_files_of(table, name, settings.stream or None, settings.days) for name in names]
+    if not any(files):
+        raise _nothing(table, settings)
     before, after = (_state(table, *named) for named in zip(names, files, strict=True))
     with (
         scratch_folder() as folder,
@@ -250,6 +253,16 @@ def _missing(table: Table, name: str) -> NoBranch:
     return NoBranch(
         f"{'.'.join(table.name())} has no branch, snapshot or mapping version {name!r}; its "
         f"branches are {', '.join(names) or 'none'}"
+    )
+
+
+def _nothing(table: Table, settings: CompareSettings) -> ArchiveError:
+    of = f" of stream {settings.stream!r}" if settings.stream else ""
+    days = " on these days" if settings.first_day is not None else ""
+    what = f"{'.'.join(table.name())} has no messages{of}{days}"
+    return ArchiveError(
+        f"{what} in {settings.before} and {settings.after}, so there is nothing to compare: check "
+        "the name of the stream and the days, or transform them"
     )
 
 

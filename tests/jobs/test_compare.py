@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobs.compare import Change, CompareResult, Move, Outcome, compare
-from jobs.errors import NoBranch, WarehouseError
+from jobs.errors import ArchiveError, NoBranch, WarehouseError
 from jobs.settings.branches import CompareSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.branches import fork
@@ -167,6 +167,13 @@ def test_a_state_that_is_not_there(made: Warehouse, name: str) -> None:
     run(made, NEW, "next")
     with pytest.raises(NoBranch, match=r"its branches are main, next, next\.base"):
         compared(made, "main", name)
+
+
+@pytest.mark.parametrize("which", [{"stream": "TYPO"}, {"first_day": DAY.replace(year=2020)}])
+def test_nothing_to_compare(made: Warehouse, which: dict[str, Any]) -> None:
+    run(made, NEW, "next")
+    with pytest.raises(ArchiveError, match=r"has no messages.* in main and next, so there is"):
+        compared(made, "main", "next", **which)
 
 
 def test_the_beginning_of_two_versions(warehouse: Warehouse) -> None:
