@@ -34,7 +34,8 @@ class Fate(StrEnum):
 
 # The name, the meaning and the fate of each header. A name that starts with `Nats-` and is not here
 # is set aside too, because a later server may give it a meaning. Names are compared without regard
-# to case, because some clients read them so. All other headers are kept.
+# to case, because some clients read them so; but only a header that acted for the server acts again.
+# All other headers are kept.
 TABLE: dict[str, tuple[str, Fate]] = {
     # What KV buckets are made of: a marker is a deletion to every reader of the bucket.
     "KV-Operation": ("a deleted or purged key", Fate.KEPT),
@@ -89,6 +90,7 @@ TABLE: dict[str, tuple[str, Fate]] = {
     "Status": ("of an answer", Fate.ASIDE),
 }
 _FATES = {name.lower().encode(): fate for name, (_, fate) in TABLE.items()}
+_EXACT = {name.encode() for name in TABLE}
 
 # `never`, or at least one second: other values the server refuses.
 _TTL = re.compile(rb"never|0*[1-9][0-9]{0,8}|(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?0*[1-9][0-9]{0,5}s")
@@ -104,10 +106,11 @@ def outgoing(lines: Sequence[bytes], acts: frozenset[str]) -> list[bytes]:
     Raises:
         Unsendable: a line is no header.
     """
-    return [_outgoing(line, acts) for line in lines]
+    seen: set[bytes] = set()
+    return [_outgoing(line, acts, seen) for line in lines]
 
 
-def _outgoing(line: bytes, acts: frozenset[str]) -> bytes:
+def _outgoing(line: bytes, acts: frozenset[str], seen: set[bytes]) -> bytes:
     if not wire.is_header(line):
         raise wire.Unsendable("headers", f"header '{wire.shown(line)}' is not well formed")
     name, _, value = line.partition(b":")
@@ -116,16 +119,18 @@ def _outgoing(line: bytes, acts: frozenset[str]) -> bytes:
         return ASIDE + line if _FATES.get(lower) is Fate.ASIDE else line
     if lower.startswith(ASIDE.lower()):
         return line  # set aside by an earlier replay
+    # The server reads the first header of a name, letter by letter: no other one acted before.
+    can_act = name in _EXACT and name not in seen
+    seen.add(name)
     match _FATES.get(lower, Fate.ASIDE):
         case Fate.KEPT:
             return line
         # Only within one subject: `all` would erase messages that are none of ours.
-        case Fate.ROLLUP if "rollup" in acts and value.strip(b" ") == b"sub":
+        case Fate.ROLLUP if can_act and "rollup" in acts and value.strip(b" ") == b"sub":
             return b"Nats-Rollup: sub"
-        case Fate.TTL if "ttl" in acts and _TTL.fullmatch(value.strip(b" ")):
+        case Fate.TTL if can_act and "ttl" in acts and _TTL.fullmatch(value.strip(b" ")):
             return b"Nats-TTL: " + value.strip(b" ")
-        # Names in other letters are none to the server.
-        case Fate.SCHEDULE if "schedule" in acts and name.decode() in TABLE:
+        case Fate.SCHEDULE if name in _EXACT and "schedule" in acts:
             return line
         case _:
             return ASIDE + line

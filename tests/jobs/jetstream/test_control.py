@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.jetstream.control import TABLE, outgoing
+from jobs.jetstream.control import ASIDE, TABLE, outgoing
 from jobs.jetstream.wire import Unsendable
 from scripts import pages
 
@@ -25,6 +25,8 @@ PREFIX = "Nats-Transform-Original-"
         pytest.param("Nats-Rollup:  sub", ALL, "Nats-Rollup: sub", id="rollup-that-acts"),
         pytest.param("Nats-Rollup: all", ALL, PREFIX + "Nats-Rollup: all", id="rollup-of-all"),
         pytest.param("nats-rollup: sub", NOTHING, PREFIX + "nats-rollup: sub", id="small-letters"),
+        pytest.param("nats-rollup: sub", ALL, PREFIX + "nats-rollup: sub", id="never-acted"),
+        pytest.param("NATS-TTL: 1s", ALL, PREFIX + "NATS-TTL: 1s", id="ttl-never-acted"),
         pytest.param("Nats-TTL: 10", NOTHING, PREFIX + "Nats-TTL: 10", id="ttl"),
         pytest.param("Nats-TTL: 10", ALL, "Nats-TTL: 10", id="ttl-that-acts"),
         pytest.param("Nats-TTL: 1h30m5s", ALL, "Nats-TTL: 1h30m5s", id="ttl-as-a-duration"),
@@ -42,6 +44,12 @@ PREFIX = "Nats-Transform-Original-"
 )  # fmt: skip
 def test_lines(line: str, acts: frozenset[str], expected: str) -> None:
     assert outgoing([line.encode()], acts) == [expected.encode()]
+
+
+def test_only_the_first_header_of_a_name_acts() -> None:
+    for first, second in ((b"Nats-Rollup:", b"Nats-Rollup: sub"), (b"Nats-TTL: 0", b"Nats-TTL: 1")):
+        assert outgoing([first, second], ALL) == [ASIDE + first, ASIDE + second]
+        assert outgoing([second, second], ALL) == [second, ASIDE + second]
 
 
 @pytest.mark.parametrize("name", TABLE)
