@@ -34,8 +34,8 @@ class Fate(StrEnum):
 
 # The name, the meaning and the fate of each header. A name that starts with `Nats-` and is not here
 # is set aside too, because a later server may give it a meaning. Names are compared without regard
-# to case, because some clients read them so; but only a header that acted for the server acts again.
-# All other headers are kept.
+# to case, because some clients read them so; only one that acted for the server acts again. All
+# other headers are kept.
 TABLE: dict[str, tuple[str, Fate]] = {
     # What KV buckets are made of: a marker is a deletion to every reader of the bucket.
     "KV-Operation": ("a deleted or purged key", Fate.KEPT),
