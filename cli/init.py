@@ -23,7 +23,6 @@ from jobs.settings.mappings import Account
 from nats_transform.errors import printable
 
 _WORKFLOW = ".github/workflows/nats-transform.yml"
-_GLOBAL = "$G"
 _CENSUS = "census.parquet"
 _FOLDERS = ("streams", "consumers")
 # Names go into YAML, TOML and the shell of a workflow: these mean the same in all of them.
@@ -39,7 +38,7 @@ class InitSettings(Settings):
     candidate: Path | None = setting(
         None, "The file with the mappings that you want to try.", otherwise="init asks for it"
     )
-    account: Account = _GLOBAL
+    account: Account = "$G"
     stream: str = setting(
         "",
         "The stream whose messages the mappings are for.",
@@ -159,7 +158,7 @@ def _project(account: str, mapping: str, stream: str, context: str | None) -> st
     shared = {
         "context": context,
         "stream": stream or None,
-        "account": None if account == _GLOBAL else account,
+        "account": None if account == "$G" else account,
     }
     lines = ["# Options of nats-transform in this folder; the command line goes before them."]
     lines += [f"{name} = {_quoted(value)}" for name, value in shared.items() if value is not None]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nats_transform.config.accounts import GLOBAL_ACCOUNT
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.source import Source
 from nats_transform.config.tree import (
@@ -26,7 +27,6 @@ from nats_transform.config.tree import (
 )
 from nats_transform.errors import InvalidConfig, NatsTransformError
 
-GLOBAL = "$G"
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|(?<!\S)(?:#|//)[^\n]*|[][{}]|.', re.DOTALL)
 _SECRET_KEY = re.compile(r"^(pass(word)?|token|secret|seed)$", re.IGNORECASE)
 _SECRET = re.compile(r"(?<![A-Z2-7])S[UAOCNX][A-Z2-7]{40}|//[^/\s:@]*:[^/\s@]*@", re.IGNORECASE)
@@ -133,7 +133,7 @@ def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[
         names = MAPPINGS if edit.kind == "mappings" else (edit.kind,)
         return *_account(tree, edit.name), names
     node, place = _account(tree, account)
-    if account == GLOBAL:
+    if account == GLOBAL_ACCOUNT:
         entry = field(_section(node), "authorization")
         if entry is None:
             raise Unsafe("it has no block `authorization`")
@@ -156,7 +156,7 @@ def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[
 
 
 def _account(tree: Node, name: str) -> tuple[Node, Path]:
-    if name == GLOBAL:
+    if name == GLOBAL_ACCOUNT:
         return tree, ()
     accounts = field(_section(tree), "accounts")
     if accounts is None or name not in _section(accounts.node):

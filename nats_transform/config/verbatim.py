@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 
-from nats_transform.config.edit import GLOBAL, Unsafe, block_of
+from nats_transform.config.accounts import GLOBAL_ACCOUNT
+from nats_transform.config.edit import Unsafe, block_of
 
 NO_CONFIG = (".json", ".yaml", ".yml", ".jwt")
 """The endings of files that are no configuration of a server."""
@@ -38,7 +39,7 @@ _BLOCK = re.compile(_map(f"S|{_SCALARS}|{_LIST}"))
 _TOUCHING = re.compile(r"[S}\]][S{\[]")
 
 
-def mappings_text(text: str, path: str, account: str = GLOBAL) -> str:
+def mappings_text(text: str, path: str, account: str = GLOBAL_ACCOUNT) -> str:
     """The block of an account's mappings, from brace to brace and byte for byte.
 
     Raises:

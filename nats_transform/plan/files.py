@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nats_transform.accounts.sharing import PRIVATE
+from nats_transform.config.accounts import GLOBAL_ACCOUNT
 from nats_transform.config.block import configured, mappings_block, quoted_string
-from nats_transform.config.edit import GLOBAL, Edit
+from nats_transform.config.edit import Edit
 from nats_transform.config.edit import edited as edited_config
 from nats_transform.errors import NatsTransformError, printable
 from nats_transform.plan.model import Change, Plan, Step
@@ -121,7 +122,7 @@ def path(step: Step, change: Change, undo: bool) -> str:
     name = "".join(c if c.isalnum() or c in "-_" else "." for c in change.name).strip(".")
     whole = change.name.replace("/", ".") if change.kind == "consumer" else change.name
     # Two names can look alike then.
-    is_global = change.name == GLOBAL and change.kind not in ("stream", "permissions")
+    is_global = change.name == GLOBAL_ACCOUNT and change.kind not in ("stream", "permissions")
     if name != whole and not is_global:
         name += "-" + hashlib.sha256(change.name.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{_folder(step)}/{'undo/' if undo else ''}{change.kind}-{name}.{ending}"

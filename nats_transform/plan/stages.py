@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from nats_transform.mappings.functions import Wildcard
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
-from nats_transform.mappings.subject import SEPARATOR, collide
+from nats_transform.mappings.subject import SEPARATOR
+from nats_transform.mappings.subject_index import SubjectIndex
 from nats_transform.mappings.transform import Transform, number_wildcards
 
 STAGES = (2, 10, 50, 100)
@@ -54,11 +55,12 @@ def stages(
     """
     before = {mapping.source: mapping for mapping in current.mappings}
     after = {mapping.source: mapping for mapping in candidate.mappings}
-    changed = [s for s in dict.fromkeys([*after, *before]) if before.get(s) != after.get(s)]
-    whole = {
-        source: why for source in changed if (why := _undivided(source, changed, before, after))
-    }
-    split = tuple(source for source in changed if source not in whole)
+    ways = {source: (before.get(source), after.get(source)) for source in (after | before)}
+    changed = [source for source, (old, new) in ways.items() if old != new]
+    index = SubjectIndex(ways)
+    whole = {s: why for s in changed if (why := _undivided(s, index, *ways[s]))}
+    split = dict.fromkeys(source for source in changed if source not in whole)
+    writable = {source for source in split if _is_writable(source, *ways[source])}
     planned = []
     for number, cluster in enumerate(clusters or (None,), 1):
         is_last = number >= len(clusters)
@@ -67,20 +69,17 @@ def stages(
                 planned.append(Stage(100, candidate))
                 continue
             mappings = []
-            for source in dict.fromkeys([*after, *before]):
-                ways = before.get(source), after.get(source)
+            for source, (old, new) in ways.items():
                 if source not in split:
-                    mapping = ways[1]
-                elif cluster is None:
-                    mapping = _split(source, *ways, percent)
-                elif _is_writable(source, *ways):
-                    mapping = _clustered(source, *ways, percent, clusters[:number])
+                    mapping = new
+                elif cluster is not None and source in writable:
+                    mapping = _clustered(source, old, new, percent, clusters[:number])
                 else:
-                    mapping = _split(source, *ways, percent) if is_last else ways[0]
+                    is_now = cluster is None or is_last
+                    mapping = _split(source, old, new, percent) if is_now else old
                 if mapping is not None:
                     mappings.append(mapping)
-            here = tuple(s for s in split if cluster is None or is_last or _is_writable(
-                s, before.get(s), after.get(s)))  # fmt: skip
+            here = tuple(s for s in split if cluster is None or is_last or s in writable)
             planned.append(
                 Stage(percent, AccountMappings(mappings), here, tuple(whole.items()), cluster)
             )
@@ -93,14 +92,12 @@ def stages(
     ]
 
 
-def _undivided(
-    source: str, changed: Sequence[str], before: dict[str, Mapping], after: dict[str, Mapping]
-) -> str:
+def _undivided(source: str, sources: SubjectIndex, old: Mapping | None, new: Mapping | None) -> str:
     """Why no weights can split this source; "" if they can."""
-    others = {*before, *after} - {source}
-    if overlapping := [other for other in others if collide(source, other)]:
+    overlapping = {sources.filters[number] for number in sources.colliding(source)} - {source}
+    if overlapping:
         return f"it shares subjects with {min(overlapping)}"
-    for mapping in (before.get(source), after.get(source)):
+    for mapping in (old, new):
         if mapping is not None and not _is_plain(mapping):
             return "it has weights of its own"
         if mapping is not None and any(transform.partition for transform in mapping.transforms):

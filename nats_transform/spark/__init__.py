@@ -41,6 +41,7 @@ from nats_transform.kernel.messages import WIDE
 from nats_transform.kernel.rules import State
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import encode
+from nats_transform.spark.digest import column
 from nats_transform.streams.source import StreamSource
 from nats_transform.streams.stream import StreamConfig
 
@@ -212,8 +213,8 @@ def _applied(
     columns_ = F.get(_table(program.states), outcome["state"])
     columns = {name: columns_[name].cast("string") for name in _TOLD}
     columns |= {name: outcome[name] for name in ("mapped_subject", "draw")}
-    return df.select("*", kernel(*map(_column, roles.values())).alias(_OUTCOME)).select(
-        *map(_column, df.columns), *(columns[name].alias(name) for name in OUTPUT.names)
+    return df.select("*", kernel(*map(column, roles.values())).alias(_OUTCOME)).select(
+        *map(column, df.columns), *(columns[name].alias(name) for name in OUTPUT.names)
     )
 
 
@@ -259,11 +260,6 @@ def _check_columns(df: DataFrame, roles: Mapping[str, str]) -> None:
         raise NatsTransformError(
             f"the frame already has {', '.join(taken)}: rename or drop these columns"
         )
-
-
-def _column(name: str) -> Column:
-    """The column with exactly this name, whatever characters the name has."""
-    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def with_messages(outcomes: DataFrame, messages: DataFrame) -> DataFrame:

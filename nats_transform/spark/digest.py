@@ -26,11 +26,11 @@ def digest(rows: DataFrame, columns: Sequence[str] | None = None) -> Digest:
 
     # By number: `mapInArrow` takes no column with a dot in its name.
     named = enumerate(columns or rows.columns)
-    counted = rows.select(*(_column(name).alias(str(place)) for place, name in named))
+    counted = rows.select(*(column(name).alias(str(place)) for place, name in named))
     parts = counted.mapInArrow(digests, "rows long, total string").collect()
     return sum((Digest.parse(part["rows"], part["total"]) for part in parts), Digest())
 
 
-def _column(name: str) -> Column:
+def column(name: str) -> Column:
     """The column with exactly this name, whatever characters the name has."""
     return F.col("`" + name.replace("`", "``") + "`")

@@ -69,6 +69,14 @@ def test_no_stage_changes_nothing() -> None:
     assert [stage.cluster for stage in stages(OLD, OLD, (10, 100), NAMES)] == [None]
 
 
+def test_many_mappings_are_staged_in_proportion() -> None:
+    """Comparing each with every other would take minutes; so even a busy machine tells it apart."""
+    many = [Mapping(f"a{n}.*", [Destination(f"b{n}.$1")]) for n in range(10_000)]
+    started = time.process_time()
+    assert len(stages(AccountMappings([]), AccountMappings(many))) == 4
+    assert time.process_time() - started < 40
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[NatsServer]:
     # JetStream asks for routes where there is a cluster.
