@@ -106,11 +106,14 @@ def verify(settings: VerifySettings) -> VerifyResult:
     deviations: list[str] = []
     waits: list[str] = []
     settled = not any(planned.settles for planned in plan.steps[: settings.step])
-    known: set[str] = set()  # the names of servers that have the mappings too
+    known: set[str] = set()  # the names of servers that should have the mappings too
     if settings.nats is not None:
         for url in settings.nats.urls:
             server = settings.nats.model_copy(update={"servers": url})
-            asyncio.run(_look(server, plan, texts, views, deviations))
+            shown, differing, others = asyncio.run(_look(server, plan, texts))
+            views += shown
+            deviations += differing
+            known |= others
             if not deviations and any(kind in ("stream", "consumer") for kind, _ in views[-1].seen):
                 waits += asyncio.run(_unread(server, plan, settings.step, settings.undo))
             if plan.steps[: settings.step] and not deviations and not settings.undo:
@@ -219,17 +222,12 @@ def read_plan(folder: Path) -> tuple[Plan, dict[str, str]]:
 
 
 async def _look(
-    settings: NatsSettings,
-    plan: Plan,
-    texts: Mapping[str, str],
-    views: list[View],
-    deviations: list[str],
-) -> None:
-    """What one server shows to this user."""
+    settings: NatsSettings, plan: Plan, texts: Mapping[str, str]
+) -> tuple[list[View], list[str], set[str]]:
+    """What one server shows to this user, what of it deviates, and which servers show nothing."""
     async with connection(settings) as client:
-        on_servers = await _accountz(client, settings, plan.account)
-        views += on_servers
-        view = View(settings.where, {})
+        on_servers, others = await _accountz(client, settings, plan.account)
+        view, deviations = View(settings.where, {}), list[str]()
         for step in plan.steps:
             for change in step.changes:
                 if change.kind not in ("stream", "consumer"):
@@ -238,22 +236,20 @@ async def _look(
                     continue
                 planned = json.loads(texts[path(step, change, False)])
                 try:
-                    await _config(client, settings, change, planned, view, deviations)
+                    seen, differing = await _config(client, settings, change, planned)
                 except ApiError:
                     if not on_servers:  # the system account has no streams
                         raise
-        views.append(view)
+                else:
+                    view.seen.update(seen)
+                    deviations += differing
+        return [*on_servers, view], deviations, others
 
 
 async def _config(
-    client: RawClient,
-    settings: NatsSettings,
-    change: Change,
-    planned: Fields,
-    view: View,
-    deviations: list[str],
-) -> None:
-    """Look at a stream or consumer."""
+    client: RawClient, settings: NatsSettings, change: Change, planned: Fields
+) -> tuple[dict[Thing, Fields], list[str]]:
+    """What a stream or consumer has, and what of it deviates."""
     name = change.name.replace("/", ".")
     try:
         model: type[StreamInfo | ConsumerInfo]
@@ -264,24 +260,19 @@ async def _config(
             raise
         stream = change.name.partition("/")[0]
         what = f"stream {stream}" if error.code == STREAM_NOT_FOUND else f"consumer {change.name}"
-        deviations.append(
-            f"there is no {what} on {settings.where}: are the server and the account right for "
-            "the plan?"
-        )
-        return
+        where = f"there is no {what} on {settings.where}"
+        return {}, [f"{where}: are the server and the account right for the plan?"]
     config = info.config.model_dump(exclude_unset=True)
     if change.kind == "stream":
         fields = {name: config.get(name) or None for name in change.after}
-        view.seen["stream", change.name] = fields
     else:
         only = config.get("filter_subject")
-        filters = [only] if only else config.get("filter_subjects") or []
-        view.seen["consumer", change.name] = {"filter_subjects": filters}
-    for field in other_fields(change, planned, config):
-        deviations.append(
-            f"{change.kind} {change.name}: its {field} has changed since the plan was made, and "
-            "the plan's files would change it back: make the plan again"
-        )
+        fields = {"filter_subjects": [only] if only else config.get("filter_subjects") or []}
+    return {(change.kind, change.name): fields}, [
+        f"{change.kind} {change.name}: its {field} has changed since the plan was made, and "
+        "the plan's files would change it back: make the plan again"
+        for field in other_fields(change, planned, config)
+    ]
 
 
 async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> list[str]:
@@ -342,21 +333,26 @@ def _is_source(source: Source, configured: Fields) -> bool:
     )
 
 
-async def _accountz(client: RawClient, settings: NatsSettings, account: str) -> list[View]:
-    """The mappings of the account on each server; only a system user is answered."""
+async def _accountz(
+    client: RawClient, settings: NatsSettings, account: str
+) -> tuple[list[View], set[str]]:
+    """The mappings of the account on each server, and the names of servers that don't show it.
+
+    Only a system user is answered.
+    """
     await client.flush()
     if not client.is_system:  # anybody else's requests any user of the account may answer
-        return []
+        return [], set()
     try:
         answer = await client.request(_STATSZ, b"", timeout=_SYSTEM_SECONDS)
     except nats.errors.Error:  # nobody responds, or may
-        return []
+        return [], set()
     servers = parse_answer(Statsz, settings.where, _STATSZ, answer.data).statsz.active_servers
     if servers > _MOST_SERVERS:
         raise ArchiveError(
             f"{settings.where} claims to have {servers:,} servers: is it a nats-server?"
         )
-    views: list[View] = []
+    views, others = list[View](), set[str]()
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
     await client.publish(_ACCOUNTZ, json.dumps({"account": account}).encode(), reply=inbox)
@@ -373,9 +369,11 @@ async def _accountz(client: RawClient, settings: NatsSettings, account: str) -> 
             if shown.data and (detail := shown.data.account_detail):
                 mappings = _mappings(detail)
                 views.append(View(shown.server.name, {("mappings", account): mappings}))
+            else:
+                others.add(shown.server.name)
     finally:
         await subscription.unsubscribe()
-    return views
+    return views, others
 
 
 def _monitored(url: str, account: str) -> tuple[View, set[str]]:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from jobs.jetstream.process import nats_server
 from tests.support.clients import settled
 from tests.support.command import nats_transform
 from tests.support.rollout import NEW, OLD, Site, Traffic, connected, monitor, site
+from tests.support.spark_cluster import free_port
 
 pytestmark = pytest.mark.server
 
@@ -55,6 +57,33 @@ def test_the_system_account_shows_the_mappings_too(account: Site) -> None:
     told = json.loads(out)
     assert (told["seen"], "stream ORDERS" in told["unseen"]) == (["mappings SHOP"], True)
     assert nats_transform(*given, *login, "5")[0] == 1
+
+
+def test_servers_that_do_not_show_the_account_are_named(account: Site) -> None:
+    """Such as one whose configuration nobody has updated: there, the mappings are not in force."""
+    routes = f"127.0.0.1:{free_port()}"
+    given = ("verify", "--plan", str(account.folder / "plan"), "--step", "0", "--json")
+    with ExitStack() as stack:
+        for name, accounts, listen in (
+            ("n1", "SHOP {}", routes),
+            ("n2", "OTHER {}", "127.0.0.1:-1"),
+        ):
+            cluster = f"name: C, listen: {listen}, routes: [nats://{routes}]"
+            users = "SYS { users: [{ user: sys, password: p }] }"
+            server = stack.enter_context(
+                nats_server(
+                    f"server_name: {name}\ncluster {{ {cluster} }}\n"
+                    f"system_account: SYS\naccounts {{ {users}, {accounts} }}"
+                )
+            )
+        login = ("--server", server.url, "--user", "sys", "--password", "p")
+        told: dict[str, Any] = {"seen": []}
+        while not told["seen"]:  # until the servers know each other
+            code, out, err = nats_transform(*given, *login)
+            told = json.loads(out)
+    assert code == 0, out + err
+    assert told["seen"] == ["mappings SHOP"]
+    assert "mappings SHOP on n2" in told["unseen"]
 
 
 def test_what_a_user_of_the_account_cannot_see(account: Site) -> None:
