@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from jobs.settings.base import Moment, Name, Option, Probability, Settings, setting
-from jobs.settings.days import Stream
+from jobs.settings.days import DayRange, Stream
 from jobs.settings.mappings import JudgedDays, MappedDays
 from nats_transform.errors import printable
 from nats_transform.mappings.subject import is_valid_filter
@@ -164,14 +164,13 @@ class AuditSettings(JudgedDays, MappedDays):
         return self
 
     @property
-    def days(self) -> list[date] | None:
+    def days(self) -> DayRange | None:
         """Every day of the range, or of the window; None for all that the archive has."""
         first, last = self.since, self.ends
         if self.first_day is not None or first is None or last is None:
             return super().days
-        there = first.astimezone(UTC).date()
-        count = (last.astimezone(UTC) - timedelta(microseconds=1)).date() - there
-        return [there + timedelta(days=n) for n in range(count.days + 1)]
+        last = last.astimezone(UTC) - timedelta(microseconds=1)
+        return DayRange(first.astimezone(UTC).date(), last.date())
 
     @property
     def ends(self) -> datetime | None:
@@ -191,7 +190,7 @@ class AuditSettings(JudgedDays, MappedDays):
         """The days in words."""
         if self.first_day is None:
             days = self.days
-            return f"{days[0]}..{days[-1]}" if days else "any day"
+            return f"{days.first}..{days.last}" if days else "any day"
         if self.last_day in (None, self.first_day):
             return str(self.first_day)
         return f"{self.first_day}..{self.last_day}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
@@ -23,6 +25,23 @@ def _day(value: Any) -> Any:
         raise ValueError(
             f"{value!r} is not a day such as 2026-11-30, nor a range such as 2026-11-01..2026-11-30"
         ) from None
+
+
+@dataclass(frozen=True)
+class DayRange(Sequence[date]):
+    """Every day from the first to the last, without a list of them: nothing bounds their number."""
+
+    first: date
+    last: date
+
+    def __contains__(self, day: object) -> bool:
+        return isinstance(day, date) and self.first <= day <= self.last
+
+    def __len__(self) -> int:
+        return (self.last - self.first).days + 1
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.first + timedelta(days=range(len(self))[place])
 
 
 class StreamDays(Settings):
@@ -62,12 +81,11 @@ class StreamDays(Settings):
         return self
 
     @property
-    def days(self) -> list[date] | None:
+    def days(self) -> DayRange | None:
         """Every day of the range; None for all that the archive has."""
         if self.first_day is None:
             return None
-        last = self.last_day or self.first_day
-        return [self.first_day + timedelta(days=n) for n in range((last - self.first_day).days + 1)]
+        return DayRange(self.first_day, self.last_day or self.first_day)
 
 
 def utc(moment: datetime) -> datetime:

@@ -136,13 +136,12 @@ class Archived(BaseModel):
 
     def erased_on(self, days: Sequence[date] | None = None) -> int:
         """How many messages of some days were erased; None is all of them."""
-        if days is None:
-            return sum(sum(stone.days.values()) for stone in self.erased)
-        return sum(stone.days.get(day, 0) for stone in self.erased for day in days)
+        counts = chain.from_iterable(stone.days.items() for stone in self.erased)
+        return sum(count for day, count in counts if days is None or day in days)
 
     def digest_of(self, days: Sequence[date] | None = None) -> Digest:
         """The digest of the messages of some days; None is all of them."""
-        wanted = self.days.keys() if days is None else self.days.keys() & set(days)
+        wanted = [day for day in self.days if days is None or day in days]
         return sum((Digest.parse(*self.days[day]) for day in wanted), Digest())
 
     def add(

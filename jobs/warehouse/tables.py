@@ -26,7 +26,16 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, In
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    In,
+    LessThanOrEqual,
+)
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -36,6 +45,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
 from jobs.errors import ConcurrentWrite, JobError, NoBranch, NoTable, WarehouseError, text_of
+from jobs.settings.days import DayRange
 from jobs.settings.warehouse import MAIN
 from jobs.settings.warehouse import Warehouse as Warehouse
 from jobs.warehouse.catalogs import Catalog, create_namespace, load_catalog, settings_of
@@ -277,7 +287,10 @@ def slice_of(
     chosen: BooleanExpression = AlwaysTrue()
     if stream is not None:
         chosen = And(chosen, cast(Any, EqualTo)(owner, stream))
-    if days is not None:
+    if isinstance(days, DayRange):
+        chosen = And(chosen, cast(Any, GreaterThanOrEqual)("day", days.first.isoformat()))
+        chosen = And(chosen, cast(Any, LessThanOrEqual)("day", days.last.isoformat()))
+    elif days is not None:
         chosen = And(chosen, cast(Any, In)("day", [day.isoformat() for day in days]))
     return chosen
 

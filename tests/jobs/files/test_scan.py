@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,10 +17,11 @@ from jobs.files.scan import Scan
 from jobs.files.storage import Storage
 from jobs.files.task import Piece, Task
 from jobs.session import SessionOnDemand, Spark
+from jobs.settings.days import DayRange
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import data_files, open_table
+from jobs.warehouse.tables import data_files, open_table, slice_of
 from tests.support.archive import archive, message
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -72,7 +73,15 @@ def test_all_rows_of_some_files(
     spark: Spark = PROCESS if engine == "process" else request.getfixturevalue("spark")
     table = open_table(warehouse, MESSAGES)
     days = [(NOON + timedelta(days=n)).date() for n in (0, 2)]
-    for wanted, expected in ((days, (1, 3)), ([], ())):
+    every = DayRange(date.min, date.max)
+    assert len(repr(slice_of("S", every))) < 500  # as a list of days it would have megabytes
+    for wanted, expected in (
+        (days, (1, 3)),
+        ([], ()),
+        (DayRange(days[0], days[0]), (1,)),
+        (DayRange(days[0], days[1]), (1, 2, 3)),
+        (every, (1, 2, 3)),
+    ):
         files = data_files(table, "S", wanted)
         scan = Scan.of(table, MESSAGES, files)
         assert scan.count == sum(batch.num_rows for batch in scan) == 10 * len(expected)
