@@ -49,7 +49,8 @@ def _print(result: IngestResult) -> None:
     if result.report is not None and result.report.measures.days:
         print_report(result.report)
     if not (result.messages or result.erased):
-        print_line("no message there has the subject, sequence or time that you asked for")
+        if result.refused is None:
+            print_line("no message there has the subject, sequence or time that you asked for")
         return
     erased = {"erased": result.erased} if result.erased else {}
     counts = {"messages": result.messages, "gaps": result.gaps, "bytes": result.bytes}

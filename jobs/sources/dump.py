@@ -100,6 +100,7 @@ def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]
     names, values = (column.view(pa.binary()) for column in pairs.flatten())
     parents = pc.list_parent_indices(headers)
     broken = [pc.match_substring_regex(text, "[\r\n]").fill_null(False) for text in (names, values)]
+    unlike = pc.match_substring(names, ":"), pc.starts_with(values, " ")
     for what, wrong in (
         ("no sequence", seq.is_null()),
         ("no subject", rows.column("subject").is_null()),
@@ -115,6 +116,11 @@ def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]
         (
             "a header with a line break, which no NATS header can have",
             _rows_with(pc.or_(*broken), parents, len(rows)),
+        ),
+        (
+            "a header with a colon in its name or a blank before its value, which NATS reads "
+            "differently",
+            _rows_with(pc.or_(*unlike).fill_null(False), parents, len(rows)),
         ),
     ):
         if count := wrong.true_count:

@@ -72,14 +72,14 @@ def chosen(rows: pa.RecordBatch, settings: IngestSettings) -> pa.RecordBatch:
     """The rows that the settings of an ingest ask for, with their clusters."""
     match settings.since:
         case int(first):
-            rows = rows.filter(pc.greater_equal(rows.column("seq"), first))
+            rows = _where(pc.greater_equal(rows.column("seq"), first), rows)
         case datetime() as since:
-            rows = rows.filter(pc.greater_equal(rows.column("ts"), _moment(since)))
+            rows = _where(pc.greater_equal(rows.column("ts"), _moment(since)), rows)
     match settings.until:
         case int(last):
-            rows = rows.filter(pc.less_equal(rows.column("seq"), last))
+            rows = _where(pc.less_equal(rows.column("seq"), last), rows)
         case datetime() as until:
-            rows = rows.filter(pc.less(rows.column("ts"), _moment(until)))
+            rows = _where(pc.less(rows.column("ts"), _moment(until)), rows)
     place, clusters = rows.schema.get_field_index("cluster"), rows.column("cluster")
     if settings.cluster is not None:
         clusters = constant(settings.cluster, len(rows))
@@ -87,6 +87,11 @@ def chosen(rows: pa.RecordBatch, settings: IngestSettings) -> pa.RecordBatch:
         values = header_values(rows.column("headers"), settings.cluster_header, clusters)
         clusters = values.dictionary_encode()
     return rows.set_column(place, "cluster", clusters)
+
+
+def _where(is_wanted: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The wanted rows; one that has no sequence or time is refused later, so it stays."""
+    return rows.filter(pc.fill_null(is_wanted, True))
 
 
 def _moment(moment: datetime) -> pa.Scalar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,18 +18,19 @@ import pyarrow as pa
 from jobs.errors import ArchiveError
 from jobs.files.engine import run
 from jobs.files.storage import Storage
-from jobs.settings.ingest import IngestSettings
+from jobs.settings.ingest import DumpColumns, IngestSettings
 from jobs.sources.dumps import BLOCK_BYTES, Block, chosen, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.layouts import READ, Layouts, Part
 from jobs.sources.line import JsonObject, Message, Parser, decode_line, parse_line
-from jobs.warehouse.rows import header_lists, rows_of
+from jobs.warehouse.rows import constant, header_lists, rows_of
 from nats_transform.collector import no_search_for_cycles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
+_IS_INK = np.array([not bytes([byte]).isspace() for byte in range(256)])
 _BATCH_ROWS = 50_000
 _BUFFER = 4 * 2**20  # a header of 7 bytes takes 128 in Python
 LARGEST_LINE = 96 * 2**20
@@ -47,14 +49,29 @@ def open_json_lines(
     cut = [block for file in files.read for block in _cut(file)]
     counts = run(partial(_count, storage, columns.optional), cut, spark)
     # A column counts if any line has it.
-    if missing := set(columns.optional).difference(*(count.seen for count in counts)):
+    seen = [*(count.seen for count in counts), *(dict(file.columns) for file in files.read)]
+    if missing := set(columns.optional).difference(*seen):
         have = next((count.first for count in counts if count.first), ())
         raise ArchiveError(
             f"{files.path}: no line has a column {min(missing)}; the first has {', '.join(have)}"
         )
+    _check_folders(files, columns)
     pairs = zip(cut, counts, strict=True)
     blocks = [replace(block, messages=count.lines) for block, count in pairs]
     return JsonLines(storage, settings), numbered(blocks, columns.first_seq)
+
+
+def _check_folders(files: DumpFiles, columns: DumpColumns) -> None:
+    """Raises ArchiveError if a folder names something of messages that only lines can."""
+    ours = {"subject", "seq", "ts", "ts_ns", "time", "headers", "data"}
+    declared = (columns.subject, columns.seq, columns.time, columns.headers, columns.data)
+    ours.update(filter(None, declared))
+    for file in files.read:
+        if name := next((name for name, _ in file.columns if name in ours), None):
+            raise ArchiveError(
+                f"{file.path}: a folder gives the column {name}, and of JSON lines it can only "
+                "give the cluster; write it into the lines, or rename the folder"
+            )
 
 
 @dataclass(frozen=True)
@@ -80,6 +97,7 @@ class JsonLines:
 
     def _batches(self, block: Block) -> Iterator[pa.RecordBatch]:
         layouts, parser = Layouts(self.settings.columns), Parser(self.settings.columns)
+        folders, cluster = dict(block.file.columns), self.settings.columns.cluster or "cluster"
         start = 0
         for all_lines in _lines(self.storage, block):
             for first in range(0, len(all_lines), _BATCH_ROWS):
@@ -91,7 +109,12 @@ class JsonLines:
                     )
                     messages = [self._message(parser, line, block, start + n) for n, line in rest]
                     parts.append((others, _columns(messages)))
-                yield chosen(rows_of(self.settings.stream, *_in_order(parts)), self.settings)
+                rows = rows_of(self.settings.stream, *_in_order(parts))
+                if cluster in folders:
+                    place = rows.schema.get_field_index("cluster")
+                    column = constant(folders[cluster], len(rows))
+                    rows = rows.set_column(place, "cluster", column)
+                yield chosen(rows, self.settings)
                 start += len(lines)
 
     def _message(self, parser: Parser, line: bytes, block: Block, place: int) -> Message:
@@ -128,8 +151,12 @@ def _in_order(parts: Sequence[Part]) -> list[pa.Array]:
     return [*columns, pa.nulls(len(rows), pa.binary()), data]
 
 
+def _compression(path: str) -> str | None:
+    return _COMPRESSED.get(os.path.splitext(path)[1].lower())
+
+
 def _cut(file: DumpFile) -> list[Block]:
-    if file.path.lower().endswith(_COMPRESSED) or file.size <= BLOCK_BYTES:
+    if _compression(file.path) or file.size <= BLOCK_BYTES:
         return [Block(file)]
     return [
         Block(file, start, min(start + BLOCK_BYTES, file.size))
@@ -183,7 +210,7 @@ def _lines(storage: Storage, block: Block) -> Iterator[pa.Array]:
     try:
         filesystem, place = located(storage, path)
         opened = (
-            filesystem.open_input_stream(place, compression="detect")
+            filesystem.open_input_stream(place, compression=_compression(path))
             if block.end is None
             else filesystem.open_input_file(place)
         )
@@ -226,6 +253,7 @@ def _not_empty(text: bytes, starts: np.ndarray) -> pa.Array:
     lines = pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(starts), pa.py_buffer(text)]
     )
-    first = np.frombuffer(text, np.uint8)[starts[:-1]]
-    empty = [n for n in np.flatnonzero(first <= ord(" ")).tolist() if lines[n].as_py().isspace()]
-    return lines.take(pa.array(np.delete(np.arange(count), empty))) if empty else lines
+    characters = np.frombuffer(text, np.uint8)
+    if not (characters[starts[:-1]] <= ord(" ")).any():
+        return lines
+    return lines.filter(pa.array(np.logical_or.reduceat(_IS_INK[characters], starts[:-1])))

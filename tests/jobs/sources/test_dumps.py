@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -673,6 +674,54 @@ def test_what_is_not_base64(
     ):
         run(parquet=path, columns=columns)
     assert not warehouse.folder.exists()
+
+
+@pytest.mark.parametrize("bound", [{"since": NOON}, {"until": NOON}])
+def test_a_message_without_a_time_is_in_every_range(
+    run: Ingest, parquet: Callable[..., Path], bound: dict[str, datetime]
+) -> None:
+    times = pa.array([NOON, None, NOON], pa.timestamp("us"))
+    with pytest.raises(ArchiveError, match=r"have no time, .*; the first is sequence 2$"):
+        run(parquet=parquet(subject=["a", "b", "c"], ts=times), **bound)
+
+
+def test_folders_name_the_cluster_of_lines(
+    run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    line = {"subject": "a", "ts": 0, "cluster": "line"}
+    jsonl(line, name="site=eu%20west/1.jsonl")
+    jsonl(line, name="site=us/1.jsonl")
+    run(jsonl=tmp_path, columns=DumpColumns(cluster="site"))
+    assert [row.cluster for row in rows_of(warehouse)] == ["eu west", "us"]
+    jsonl(line, name="subject=x/1.jsonl")
+    with pytest.raises(ArchiveError, match=r"/subject=x/1.jsonl: .* only give the cluster;"):
+        run(jsonl=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["blank.jsonl", "BLANK.JSONL.GZ"])
+def test_blank_lines(
+    run: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As cheap as others, wherever they are."""
+    monkeypatch.setattr(jobs.sources.json_lines, "_BUFFER", 100_000)
+    one = b'{"subject": "a", "ts": 0}\n'
+    text = b"\n" * 2_000_000 + b" \t\r\n \n" + b"  " + one + b"\n\v\f\n" + one + b"\n"
+    pack = gzip.compress if name.endswith(".GZ") else bytes
+    path = tmp_path / name
+    path.write_bytes(pack(text))
+    start = time.process_time()
+    assert run(jsonl=path).messages == 2
+    assert time.process_time() - start < 2  # a look at each took 5
+
+
+@pytest.mark.parametrize("headers", [{"A": " \udcff"}, {"A:B": "\udcff"}, {"A": " x"}])
+def test_headers_that_nats_reads_differently(
+    run: Ingest, jsonl: Callable[..., Path], headers: dict[str, str]
+) -> None:
+    lines = [{"subject": "a", "ts": 0, "headers": {"A": "x: y "}}]
+    lines += [{"subject": "a", "ts": 0, "headers": headers}]
+    with pytest.raises(ArchiveError, match=r"1 of 2 messages have a header .*is sequence 2$"):
+        run(jsonl=jsonl(*lines))
 
 
 @pytest.mark.parametrize("moment", ["find_files", "open_parquet", "open_json_lines", "plan"])
