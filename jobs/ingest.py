@@ -50,6 +50,7 @@ from jobs.warehouse.staging import new_files
 from jobs.warehouse.store import with_endpoint
 from jobs.warehouse.tables import open_table, snapshot_id
 from nats_transform.digest import Digest
+from nats_transform.errors import did_you_mean
 from nats_transform.kernel.coverage import NONE
 
 if TYPE_CHECKING:
@@ -129,14 +130,20 @@ def ingest_streams(spark: Spark, settings: IngestSettings) -> IngestResult | Acc
     """
     if settings.server is None or not settings.names_several:
         return ingest(spark, settings)
-    patterns = [pattern.strip() for pattern in settings.stream.split(",")]
-    names = sorted(name for name in stream_origins(settings.server) if fits(name, patterns))
+    patterns = [pattern for part in settings.stream.split(",") if (pattern := part.strip())]
+    there = stream_origins(settings.server)
+    names = sorted(name for name in there if fits(name, patterns))
     if not names:
         raise ArchiveError(
             f"no stream of {settings.server.where} fits {settings.stream}; `nats stream ls` lists "
             "them (a * at the start leaves out KV_... and OBJ_...)"
         )
-    results, failed = [], {}
+    results = []
+    failed = {
+        pattern: f"no stream of {settings.server.where} fits it{did_you_mean(pattern, there)}"
+        for pattern in patterns
+        if not any(fits(name, [pattern]) for name in there)
+    }
     for name in names:
         try:
             own = settings.model_copy(update={"stream": name, "may_be_empty": True})

@@ -72,6 +72,13 @@ def test_one_that_fails_does_not_hold_up_the_others(account: NatsServer, tmp_pat
     assert "is a work queue" in err
 
     Stream(account, "EU_B").count(7)
+    code, out, err = ingest("--stream", "EU_A,ORDERS,OTHR,NO*")
+    assert code == 1
+    assert "3 of 4 streams: ORDERS: no stream of" in err
+    assert "; OTHR: no stream of" in err
+    assert "did you mean OTHER?" in err
+    assert ["EU_A", "0", "30"] in [line.split() for line in out.splitlines()]
+
     code, out, _ = ingest()
     assert code == 1
     rows = [line.split() for line in out.splitlines()]
