@@ -31,6 +31,7 @@ _WHO = "$SYS.REQ.USER.INFO"
 _BUCKETS = ("KV_", "OBJ_")
 MOST_BYTES = 256 * 1024 * 1024
 """What all answers have together at most: hundreds of thousands of streams and consumers."""
+_LONGEST = 250  # bytes: a file's name has at most 255
 _P = TypeVar("_P", Streams, Consumers)
 
 
@@ -60,22 +61,24 @@ def account_files(settings: NatsSettings, account: str) -> Iterator[tuple[Path, 
 async def _write(settings: NatsSettings, account: str, streams: Path, consumers: Path) -> None:
     """Writes the files one by one: all answers together need not fit into memory."""
 
-    def write(file: Path, document: dict[str, Any]) -> None:
-        file.write_text(json.dumps(document, sort_keys=True), "utf-8")
+    def write(folder: Path, name: str, document: dict[str, Any]) -> None:
+        if len(name.encode()) > _LONGEST:  # no name of a stream or a consumer has a dot
+            name = f"{name[:50]}..{len(list(folder.iterdir()))}"
+        (folder / f"{name}.json").write_text(json.dumps(document, sort_keys=True), "utf-8")
 
     async with connection(settings) as client:
         await _check_account(client, settings, account)
         names = []
         async for config in _streams(client, settings):
             names.append(config["name"])
-            write(streams / f"{names[-1]}.json", {"config": config})
+            write(streams, names[-1], {"config": config})
         for name in names:
             subject = f"CONSUMER.LIST.{name}"
             async for consumer in _listed(client, settings, Consumers, subject, "consumers"):
                 if consumer.config.durable_name:  # others come and go
                     config = consumer.config.model_dump(exclude_unset=True)
                     shown = {"stream_name": name, "name": consumer.name, "config": config}
-                    write(consumers / f"{name}.{consumer.name}.json", shown)
+                    write(consumers, f"{name}.{consumer.name}", shown)
 
 
 async def account_streams(

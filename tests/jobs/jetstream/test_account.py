@@ -159,6 +159,21 @@ def test_a_list_without_an_end(nats: NatsSettings, monkeypatch: pytest.MonkeyPat
     assert len(asked) < 12
 
 
+def test_long_names_have_files(nats: NatsSettings) -> None:
+    """The names of a stream and of a consumer have up to 255 bytes each."""
+    names = ["S" * 254 + end for end in "AB"]
+    entry = {"name": "C" * 250, "config": {"durable_name": "C" * 250}}
+    streams = page("streams", *({"config": {"name": name}} for name in names), total=2)
+    with (
+        answering(nats, lambda asked, _: streams if asked == STREAM else page("consumers", entry)),
+        account_files(nats, "$G") as (folder, consumers),
+    ):
+        assert consumers is not None
+        read = [json.loads(file.read_text()) for file in sorted(folder.iterdir())]
+        assert [one["config"]["name"] for one in read] == names
+        assert len(list(consumers.iterdir())) == 2
+
+
 def test_an_impostor_who_gives_what_a_server_gives(nats: NatsSettings) -> None:
     """So that the refusals above are for what they say."""
     with (
