@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
@@ -263,6 +263,10 @@ def _moment(value: Any) -> Any:
     if moment.tzinfo is None:
         text = value if ":" in value else f"{value}T00:00"
         raise ValueError(f"{text!r} has no time zone: write {text}Z for UTC, or {text}+02:00")
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{value!r} is not in the years 1 to 9999 of UTC") from None
     return moment
 
 

@@ -89,5 +89,12 @@ class StreamDays(Settings):
 
 
 def utc(moment: datetime) -> datetime:
-    """The moment in UTC, which it is in if it names no zone."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    """The moment in UTC, which it is in if it names no zone.
+
+    Raises:
+        ValueError: UTC has no such year.
+    """
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{moment.isoformat()} is not in the years 1 to 9999 of UTC") from None

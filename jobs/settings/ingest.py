@@ -98,8 +98,8 @@ class DumpColumns(Settings):
 def _number_or_time(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    if value.isdigit():
-        return int(value)
+    if value.isascii() and value.isdecimal():
+        return int(value[:30])
     try:
         return datetime.fromisoformat(value)
     except ValueError:
@@ -108,11 +108,19 @@ def _number_or_time(value: Any) -> Any:
         ) from None
 
 
+def _within_bounds(bound: int | datetime) -> int | datetime:
+    if isinstance(bound, datetime):
+        return utc(bound)
+    if not -(2**63) <= bound < 2**63:
+        raise ValueError("the largest sequence is 9223372036854775807")
+    return bound
+
+
 # A sequence if it is a whole number, else a time (ISO 8601, UTC if it names no zone).
 Bound = Annotated[
     int | datetime,
     BeforeValidator(_number_or_time),
-    AfterValidator(lambda bound: utc(bound) if isinstance(bound, datetime) else bound),
+    AfterValidator(_within_bounds),
     Option(metavar="WHEN"),
 ]
 
