@@ -31,7 +31,7 @@ from jobs.errors import JobError
 from jobs.files.selection import Selection
 from jobs.jetstream import wire
 from jobs.jetstream.answers import ApiError
-from jobs.jetstream.chain import Chain, Outgoing, StreamLost
+from jobs.jetstream.chain import Chain, Outgoing, StreamLost, StreamReplaced
 from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.outgoing import COLUMNS, Making, look, messages
 from jobs.jetstream.schedules import COLUMNS as SCHEDULES
@@ -140,6 +140,7 @@ class _Run:
         self.version = next(iter(archive.versions)).encode()
         self.total = sum(archive.fates[fate] for fate in settings.fates)
         self.rewriting = Rewriting()
+        self.held = 0  # messages of the archive that the target has, as far as this run knows
         counts = sorted(archive.fates.items())
         self.result = ReplayResult(
             stream=settings.stream,
@@ -150,6 +151,8 @@ class _Run:
         )
 
     async def replay(self) -> ReplayResult:
+        result = self.result
+        loss: StreamLost | None = None
         async with connection(self.settings.server) as client:
             for attempt in range(_ATTEMPTS):
                 # First: what another replay stores from now on counts as sent by this one, too.
@@ -157,29 +160,32 @@ class _Run:
                 state = await stream_state(client, self.settings.server, self.settings.to)
                 target = Target(self.settings.to, state)
                 there = await self._there(target)
-                if attempt == 0:
-                    self._refuse(target)
-                    await asyncio.to_thread(self._find_schedules, target)
+                self._refuse(target)
+                await asyncio.to_thread(self._find_schedules, target)
                 making = self._making(client, target)
-                if attempt == 0:
-                    with step(f"checking {self.settings.stream}", self.total):
-                        already = await asyncio.to_thread(
-                            self._look_at_messages, target, making, there
-                        )
-                if self.result.refusals or self.settings.dry_run:
+                with step(f"checking {self.settings.stream}", self.total):
+                    already = await asyncio.to_thread(self._look_at_messages, target, making, there)
+                if result.refusals and loss is not None:
+                    reasons = "; ".join(refusal.message for refusal in result.refusals)
+                    raise JobError(f"{loss}; now {reasons}") from loss
+                if result.refusals or self.settings.dry_run:
                     self._count(already)
-                    self.result.target_messages = state.messages
-                    return self.result
+                    result.target_messages = state.messages
+                    return result
+                # What the stream lost of this run is sent, and counted, again.
+                result.sent = max(result.sent - max(self.held - already, 0), 0)
+                self.held = already
                 try:
                     with step(f"sending {self.settings.stream}", self.total):
                         await self._send(client, target, making, there, before)
                 except StreamLost as error:
-                    if attempt == _ATTEMPTS - 1 or "made anew" in str(error):
+                    if attempt == _ATTEMPTS - 1 or isinstance(error, StreamReplaced):
                         raise
+                    loss = error
                     continue
                 await self._look_back(client, target)
                 break
-        return self.result
+        return result
 
     def _making(self, client: RawClient, target: Target) -> Making:
         most = client.max_payload
@@ -231,7 +237,9 @@ class _Run:
         """Counts the messages that the target has; notes the reasons against sending the others."""
         kept_out: dict[str, _Examples] = {}
         renamed = _Examples()
-        already = 0
+        already = self.result.schedules = 0
+        for reason in _KEPT_OUT:
+            self.result.not_sent.pop(reason, None)
         fault_of, stored_as = (
             lru_cache(_SUBJECTS)(target.fault),
             lru_cache(_SUBJECTS)(target.stored_as),
@@ -335,9 +343,11 @@ class _Run:
                     advance()
             await self._look_at_subjects(client, target, before, sent)
         finally:
-            result.sent += chain.progress.sent
-            result.breaks += chain.progress.breaks
-            result.already = already + chain.progress.already
+            progress = chain.progress
+            self.held += progress.sent + progress.already
+            result.already = max(already + progress.already - result.sent, 0)
+            result.sent += progress.sent
+            result.breaks += progress.breaks
 
     async def _messages(self, making: Making) -> AsyncGenerator[Outgoing]:
         """The messages by sequence. Another thread reads the files while messages are sent."""

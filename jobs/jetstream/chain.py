@@ -65,6 +65,10 @@ class StreamLost(ArchiveError):
     """The stream no longer has messages that it had acknowledged."""
 
 
+class StreamReplaced(StreamLost):
+    """The stream was deleted, and another one has its name."""
+
+
 @dataclass
 class Progress:
     """The counts of a chain.
@@ -318,7 +322,7 @@ class Chain:
     async def _state(self) -> StreamState:
         state = await stream_state(self._client, self._nats, self._target.name)
         if state.created != self._target.state.created:
-            raise StreamLost(
+            raise StreamReplaced(
                 f"stream {self._target.name} on {self._nats.where} was deleted and created again "
                 "during the replay"
             )

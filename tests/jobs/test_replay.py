@@ -31,6 +31,7 @@ from jobs.files.storage import Storage
 from jobs.files.text import stored as as_stored
 from jobs.files.write import Writer
 from jobs.ingest import ingest
+from jobs.jetstream.chain import Chain, StreamLost
 from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import parse_headers
 from jobs.jetstream.outgoing import iso_time
@@ -219,6 +220,64 @@ def test_a_target_that_removes_messages_in_mid_run(tables: Tables, stream: Any) 
     assert (result.sent, result.target_messages, result.removed) == (1500, 50, 1450)
     assert (code, result.refusals) == (1, [])
     assert result.fails("refused")
+
+
+def test_a_target_that_is_created_again_in_mid_run(
+    tables: Tables, stream: Any, nats: NatsSettings
+) -> None:
+    """Nothing is sent into the new stream, which nobody checked."""
+    archive = tables([message(n, f"{stream.name}.x") for n in range(1, 1501)])
+    transform = SubjectTransform(src=">", dest="moved.>")
+
+    def make_anew() -> None:
+        while stream.info().state.messages < 300:
+            time.sleep(0.01)
+        stream.run(lambda js: js.delete_stream(stream.name))
+        config = {"subjects": [f"{stream.name}.>"], "subject_transform": transform}
+        stream.run(lambda js: js.add_stream(name=stream.name, **config))
+
+    with ThreadPoolExecutor() as pool:
+        anew = pool.submit(make_anew)
+        with pytest.raises(JobError, match="was deleted and created again"):
+            run(archive, stream, rate=1000)
+        anew.result()
+    assert stored(nats, stream.name) == []
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_a_target_that_loses_what_it_stored(
+    warehouse: Any, stream: Any, monkeypatch: pytest.MonkeyPatch, limit: int | None
+) -> None:
+    """Each message counts once, however often it is sent; what changed meanwhile is looked at."""
+    tables, losses = warehouse(stream), [7]
+    mapped = run(tables, stream, fates={"mapped"}).sent
+
+    class Losing(Chain):
+        async def settle(self) -> None:
+            await super().settle()
+            if losses:
+                last, config = stream.info().state.last_seq, stream.info().config
+                stream.delete(*range(last, last - losses.pop(), -1))
+                if limit:
+                    config = config.evolve(max_msgs=limit)
+                    stream.run(lambda js: js.update_stream(config=config))
+                raise StreamLost("it lost stored messages")
+
+    monkeypatch.setattr("jobs.replay.Chain", Losing)
+    monkeypatch.setattr(stream, "run", lambda work, run=stream.run: in_a_thread(run, work))
+    if limit:
+        with pytest.raises(JobError, match=r"it lost stored messages; now .* removes messages"):
+            run(tables, stream)
+    else:
+        result = run(tables, stream)
+        assert (result.sent, result.already) == (len(SENT) - mapped, mapped)
+        assert result.target_messages == len(SENT)
+
+
+def in_a_thread(work: Callable[..., Any], *args: Any) -> Any:
+    """What a function returns that no running event loop may call."""
+    with ThreadPoolExecutor() as pool:
+        return pool.submit(work, *args).result()
 
 
 def payloads(nats: NatsSettings, stream: str) -> list[int]:
