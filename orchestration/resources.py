@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, create_model
 
 from jobs.session import SessionOnDemand
 from jobs.settings.base import Settings
@@ -98,21 +98,19 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self.on_demand()
 
 
-class NatsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """A nats-server. Give secrets as `dg.EnvVar(...)`: the UI shows the values of fields."""
+# Dagster takes texts for files and secrets.
+_CONNECTION: dict[str, Any] = {
+    "server" if name == "servers" else name: (
+        type(field.default) if isinstance(field.default, bool | float) else str | None,
+        _as_in(NatsSettings, name, None if field.is_required() else field.default),
+    )
+    for name, field in NatsSettings.model_fields.items()
+}
+_Connection: Any = create_model("_Connection", __base__=dg.ConfigurableResource, **_CONNECTION)
 
-    server: str | None = _as_in(NatsSettings, "servers")
-    context: str | None = _as_in(NatsSettings, "context")
-    creds: str | None = _as_in(NatsSettings, "creds")
-    credentials: str | None = _as_in(NatsSettings, "credentials")
-    nkey: str | None = _as_in(NatsSettings, "nkey")
-    user: str | None = _as_in(NatsSettings, "user")
-    password: str | None = _as_in(NatsSettings, "password")
-    token: str | None = _as_in(NatsSettings, "token")
-    tls_ca: str | None = _as_in(NatsSettings, "tls_ca")
-    tls_cert: str | None = _as_in(NatsSettings, "tls_cert")
-    tls_key: str | None = _as_in(NatsSettings, "tls_key")
-    tls_first: bool = _as_in(NatsSettings, "tls_first", False)
+
+class NatsResource(_Connection):  # type: ignore[misc]
+    """A nats-server. Give secrets as `dg.EnvVar(...)`: the UI shows the values of fields."""
 
     @property
     def settings(self) -> NatsSettings:
