@@ -234,7 +234,7 @@ def transform(
             staging.publish(aside_table, files, *which, replace=True, properties=properties)
 
         put(staged(aside_table, apart, rejected))
-        return partial(put, Staged(apart, tuple(old)))
+        return partial(put, Staged("", tuple(old)))  # a failure must not delete what is there
 
     check = None
     if not settings.no_checks:

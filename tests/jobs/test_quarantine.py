@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,34 @@ def test_a_quarantine_is_taken_back_if_the_table_changed_meanwhile(
     run(folder, sift_more)
     assert in_tables(folder) == NEW
     assert holds(folder)
+
+
+def test_a_quarantine_that_cannot_be_taken_back_stays_readable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other jobs keep changing both tables: the new rows in quarantine keep their files."""
+    publish, names = staging.publish, []
+
+    def overtaken(table: Any, *given: Any, **more: Any) -> int:
+        names.append(table.name()[-1])
+        if len(names) == 2:
+            raise ConcurrentWrite("another job changed it")
+        if len(names) == 3:
+            monkeypatch.setattr(staging, "attempts", busy)
+        return publish(table, *given, **more)
+
+    def busy(name: str) -> Iterator[int]:
+        raise ConcurrentWrite("other jobs kept changing it")
+        yield
+
+    monkeypatch.setattr(staging, "publish", overtaken)
+    with pytest.raises(ConcurrentWrite, match="kept changing"):
+        run(folder, sift_more)
+    assert names == ["quarantined_messages", "transformed_messages", "quarantined_messages"]
+    monkeypatch.undo()
+    assert in_tables(folder) == (OLD[0], NEW[1])
+    run(folder, sift_more)
+    assert in_tables(folder) == NEW
 
 
 ALL = """
