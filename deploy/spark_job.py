@@ -46,14 +46,20 @@ def run_under_dagster() -> int:
             pipes.log.error((errors.getvalue().splitlines() or [f"exit code {code}"])[-1])
             return code
         result = json.loads(documents[-1])
+        several = "streams" in result  # of an ingest
+        found = [
+            check | ({"name": f"{part['stream']}: {check['name']}"} if several else {})
+            for part in (result["streams"] if several else [result])
+            for check in part.get("checks", {}).get("results", [])
+        ]
         for topic, check in (pipes.extras or {}).get("checks", {}).items():
-            about = [found for found in result["checks"]["results"] if found["topic"] == topic]
-            failed = [found for found in about if not found["success"]]
+            about = [one for one in found if one["topic"] == topic]
+            failed = [one for one in about if not one["success"]]
             pipes.report_asset_check(
                 check,
                 passed=not failed,
-                severity="ERROR" if any(found["blocks"] for found in failed) else "WARN",
-                metadata={found["name"]: found["observed"] for found in failed or about},
+                severity="ERROR" if any(one["blocks"] for one in failed) else "WARN",
+                metadata={one["name"]: one["observed"] for one in failed or about},
             )
         if code:
             why = result.get("refused") or f"what job {job} looked at is not fine: see its result"

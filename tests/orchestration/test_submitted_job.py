@@ -6,16 +6,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from jobs.ingest import ingest
+from jobs.jetstream.process import NatsServer
 from jobs.session import SessionOnDemand
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.spark import SparkSettings
 from nats_transform import AccountMappings, Destination, Mapping
 from tests.support.dagster_project import MAPPING, Project, failures, write_messages
+from tests.support.streams import new_stream
 
 # A driver of its own for each.
 pytestmark = [
@@ -96,6 +99,38 @@ def test_steps_checks_and_result_come_back(
         (made,) = result.asset_materializations_for_node("mapped")
         assert made.metadata["messages"].value == 24
         assert isinstance(made.metadata["fates"], dg.JsonMetadataValue)
+
+
+@pytest.mark.server
+def test_an_ingest_of_several_streams(
+    bare_project: Project, monkeypatch: pytest.MonkeyPatch, nats_server: NatsServer
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    streams = [new_stream(nats_server) for _ in range(2)]
+    for stream in streams:
+        stream.count(5)
+    folder = bare_project.defs_folder / "mapped"
+    folder.mkdir()
+    settings = {
+        "stream": ",".join(stream.name for stream in streams),
+        "server": {"servers": nats_server.url},
+        "warehouse": {"dir": str(bare_project.root / "warehouse")},
+    }
+    (folder / "ingest.json").write_text(json.dumps(settings))
+    yaml = YAML.replace("job: transform", "job: ingest").replace("transform.json", "ingest.json")
+    (folder / "defs.yaml").write_text(yaml)
+    job = bare_project.load().resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(instance=bare_project.instance, raise_on_error=False)
+    assert result.success, failures(result)
+    checks = result.get_asset_check_evaluations()
+    assert all(check.passed for check in checks)
+    assert {name.partition(":")[0] for check in checks for name in check.metadata} == {
+        stream.name for stream in streams
+    }
+    (made,) = result.asset_materializations_for_node("mapped")
+    results: Any = made.metadata["streams"].value
+    assert [one["added"] for one in results] == [5, 5]
 
 
 def test_the_main_file_needs_no_dagster() -> None:
