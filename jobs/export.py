@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from jobs.errors import AccountingError, ArchiveError, JobError, WarehouseError, text_of
 from jobs.files.selection import Selection
 from jobs.files.storage import Storage
 from jobs.jetstream import schedules, wire
+from jobs.jetstream.answers import Config
 from jobs.jetstream.schedules import Rewriting
 from jobs.progress import advance, step
 from jobs.settings.export import ExportSettings
@@ -47,11 +48,13 @@ from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import mapping_version
 from nats_transform.config.load import load_mappings
 from nats_transform.digest import Digest
-from nats_transform.errors import InvalidBackup
+from nats_transform.errors import InvalidBackup, InvalidStream, first_fault
 from nats_transform.kernel.coverage import Coverage
 from nats_transform.kernel.covering import Covering
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mappings.subject import subscribes
+from nats_transform.streams.stream import parse_stream
+from nats_transform.untrusted import few_values
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
@@ -442,12 +445,15 @@ _NAMES = ["seq", "ts_ns", "subject", "headers", "data"]
 def _config(path: Path) -> dict[str, Any]:
     """A stream's configuration: alone, or as `nats stream info --json` prints it."""
     try:
-        document = json.loads(path.read_bytes())
-        config = document.get("config", document)
-        if not isinstance(config, dict) or not isinstance(config.get("name"), str):
-            raise ValueError("it doesn't name a stream")
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        why = f"{text_of(error)}; give what `nats stream info NAME --json` prints"
+        text = path.read_bytes()
+        few_values(text)
+        document = json.loads(text)
+        config: dict[str, Any] = document.get("config", document)
+        Config.model_validate(config)
+        parse_stream(config)
+    except (OSError, ValueError, AttributeError, RecursionError, InvalidStream) as error:
+        fault = first_fault(error) if isinstance(error, ValidationError) else text_of(error)
+        why = f"{fault}; give what `nats stream info NAME --json` prints"
         raise JobError(f"{path} is not a stream configuration: {why}") from error
     return config
 

@@ -168,6 +168,36 @@ def test_refused(make: Callable[..., Exporting], given: dict[str, Any], message:
     assert not Path(made.place).parent.exists() or not list(Path(made.place).parent.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("[1]", "'list' object has no attribute"),
+        ("{", "Expecting property name"),
+        ('{"config": 5}', "should be a valid dictionary"),
+        ('{"subjects": ["a.>"]}', "name: Field required"),
+        ('{"name": "A", "subjects": 5}', "subjects: Input should be a valid list"),
+        ('{"name": "A", "subjects": ["a b"]}', "invalid subject"),
+        ('{"name": "A", "republish": "x"}', "republish: Input should be a valid dictionary"),
+        ('{"name": "A", "retention": "nope"}', "retention: Input should be 'limits'"),
+        ('{"name": "A", "max_age": "5"}', "max_age: Input should be a valid integer"),
+        ('{"name": "A/../b c"}', "name: no stream or consumer can have this name"),
+        ('{"name": "\\ud800"}', "name: no stream or consumer can have this name"),
+    ],
+)
+def test_configurations_that_are_none(
+    make: Callable[..., Exporting], tmp_path: Path, document: str, message: str
+) -> None:
+    own = tmp_path / "own.json"
+    own.write_text(document)
+    made = make()
+    for given in ({"config": own}, {"original": own}):
+        with pytest.raises(JobError, match=message) as caught:
+            made.export(**given)
+        assert "own.json is not a stream configuration: " in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert not Path(made.place).parent.exists()
+
+
 def test_days_that_are_not_transformed(make: Callable[..., Exporting], tmp_path: Path) -> None:
     made = make()
     more: list[Entry] = [*MESSAGES, (b"a.9", 1_710_000_000_000_000_000, 26, b"", b"later")]
