@@ -392,6 +392,9 @@ def test_the_page_says_whether_they_agree(archive: Archive, tmp_path: Path) -> N
     parted = replace(certificate, divergences=(Divergence("stream", "A", 1, 1, "a", None, "", ""),))
     write_page(render(parted), tmp_path / "page.html")
     assert "nats-server does not do as predicted" in (tmp_path / "page.html").read_text("utf-8")
+    page = render(replace(certificate, tried=0))
+    assert "treated each one as predicted" not in page
+    assert "No message was tried" in page
 
 
 def test_the_command(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
