@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -186,20 +187,23 @@ def mappings_of(fields: Fields) -> AccountMappings:
     )
 
 
-def _ways(mappings: Fields) -> dict[str, dict[tuple[str, str], int]]:
-    """The weight of each destination and cluster of each source.
+def _ways(mappings: Fields) -> dict[str, Counter[tuple[str, str]]]:
+    """The weight of each destination and cluster of each source; "" stands for the source itself.
 
-    The part that keeps its subject is left out, because a server adds it by itself if weights add
-    up to less than 100 %.
+    A server adds the source for what weights leave of 100 %, unless it is listed: then that part is
+    lost.
     """
     ways = {}
     for source, destinations in mappings.items():
-        kept = {source, number_wildcards(source)}
-        ways[source] = {
-            (destination["destination"], destination.get("cluster", "")): destination["weight"]
-            for destination in destinations
-            if destination["weight"] and destination["destination"] not in kept
-        }
+        weights, totals = Counter[tuple[str, str]](), Counter[str]()
+        for destination in destinations:
+            cluster, to = destination.get("cluster", ""), destination["destination"]
+            is_kept = to in (source, number_wildcards(source))
+            weights["" if is_kept else to, cluster] += destination["weight"]
+            totals[cluster] += destination["weight"]
+        if all(destination["destination"] != source for destination in destinations):
+            weights.update({("", cluster): 100 - total for cluster, total in totals.items()})
+        ways[source] = +weights
     return ways
 
 

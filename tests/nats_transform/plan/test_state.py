@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nats_transform.plan.model import Change, Plan, Step
-from nats_transform.plan.state import View, differences
+from nats_transform.plan.state import View, differences, same
 
 STREAM = ("stream", "S")
 MAPPINGS = ("mappings", "$G")
@@ -102,3 +102,20 @@ def told(step: int, *seen: dict[tuple[str, str], Any]) -> list[str]:
 )
 def test_what_is_told(step: int, seen: list[Any], lines: list[str]) -> None:
     assert told(step, *seen) == lines
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_same"),
+    [
+        pytest.param({}, True, id="as the plan has it"),
+        pytest.param({"a.*": 50}, True, id="as a server adds it"),
+        pytest.param({"a.$1": 50}, True, id="as a stage writes it"),
+        pytest.param({"a.$1": 30}, True, id="the server adds the rest"),
+        pytest.param({"a.*": 30}, False, id="a fifth is lost"),
+        pytest.param({"a.*": 0}, False, id="half is lost"),
+        pytest.param({"c.$1": 50}, False, id="goes elsewhere"),
+    ],
+)
+def test_what_keeps_its_subject_is_compared_too(kept: dict[str, int], is_same: bool) -> None:
+    others = [{"destination": name, "weight": weight} for name, weight in kept.items()]
+    assert same(MAPPINGS, {"a.*": [*way(50)["a.*"], *others]}, way(50)) is is_same
