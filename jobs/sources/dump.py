@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _COMPARED = ("seq", "ts_ns", "subject", "headers", "headers_raw", "data")
-MOST_RANGES = 1000
-"""How many ranges of sequences a dump may leave archived: a live stream is asked for each hole."""
+MOST_RANGES = 250
+"""How many ranges of sequences a dump may leave archived: a stream fills each hole by a commit."""
 _MOST_NOTED = 4_000_000  # ranges that the blocks of a dump note, together: 64 MB
 
 
