@@ -394,9 +394,11 @@ async def api(
             raise ArchiveError(refusal(settings, client.last_error or error)) from error
         # The server does not answer what a user may not ask; it says so beside, in small letters.
         denied = str(client.last_error or "").lower()
-        if "permissions violation" in denied:
-            asked = f"publish to {settings.api_prefix}.{subject}"
-            what = asked if "publish" in denied else "subscribe to its inbox"
+        asked = f"{settings.api_prefix}.{subject}"
+        # It may be about an earlier request, whose refusal did not matter.
+        is_asked = f'violation for publish to "{asked.lower()}"' in denied
+        if is_asked or "permissions violation for subscription" in denied:
+            what = f"publish to {asked}" if is_asked else "subscribe to its inbox"
             raise ApiError(
                 f"this user may not {what}; allow it on the server, or give another user"
             ) from error

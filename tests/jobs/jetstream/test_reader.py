@@ -13,10 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from nats import errors as nats_errors
 from nats.js import api
 from nats.js.api import ConsumerConfig
 
 from jobs.errors import ArchiveError
+from jobs.jetstream import connection as connections
+from jobs.jetstream.answers import Streams
 from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
@@ -492,3 +495,20 @@ def test_what_was_published_before_a_flush_was_delivered(nats: NatsSettings) -> 
             return arrived
 
     assert asyncio.run(work()) == {0}
+
+
+def test_a_timeout_after_another_request_was_refused() -> None:
+    """The client keeps the last refusal, which may be of a request long ago."""
+
+    class Silent:
+        is_closed = False
+        last_error = nats_errors.Error(
+            'nats: permissions violation for publish to "$sys.req.user.info"'
+        )
+
+        async def request(self, *_: Any, **__: Any) -> Any:
+            raise nats_errors.TimeoutError
+
+    settings = NatsSettings(servers="nats://h")
+    with pytest.raises(ArchiveError, match="does not answer"):
+        asyncio.run(connections.api(Silent(), settings, Streams, "STREAM.LIST"))  # type: ignore[arg-type]
