@@ -25,6 +25,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import numpy as np
 from pydantic import BaseModel
 
 from jobs.errors import JobError
@@ -40,15 +41,18 @@ from jobs.jetstream.stream import StreamState, counts_by_subject, stream_state
 from jobs.jetstream.target import Target, source_stream
 from jobs.progress import advance, step
 from jobs.settings.replay import CONSENTS, Consent, ReplaySettings
-from jobs.warehouse.specs import TRANSFORMED
-from jobs.warehouse.tables import open_table
+from jobs.warehouse.accounting import Archived
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.tables import find_table, open_table
 from jobs.warehouse.versions import find as find_version
-from nats_transform.kernel.coverage import Coverage
+from nats_transform.kernel.coverage import NONE, Coverage, Sequences
 from nats_transform.mappings.subject import decode, encode
 from nats_transform.words import plural
 
 EXAMPLES = 3
 """How many of the messages that cannot be sent are named."""
+FOLDED = 2**16
+"""After so many messages of the target, their sequences become ranges."""
 _ATTEMPTS = 5  # when the stream lost what it had stored, as after a crash of its server
 
 
@@ -137,6 +141,8 @@ class _Run:
     def __init__(self, settings: ReplaySettings, archive: Selection) -> None:
         self.settings, self.archive = settings, archive
         self.stream = source_stream(settings.stream)
+        messages = find_table(settings.warehouse, MESSAGES)
+        self.archived = Archived.of(messages, settings.stream).coverage if messages else NONE
         self.version = next(iter(archive.versions)).encode()
         self.total = sum(archive.fates[fate] for fate in settings.fates)
         self.rewriting = Rewriting()
@@ -158,7 +164,7 @@ class _Run:
                 # First: what another replay stores from now on counts as sent by this one, too.
                 before = await self._counts(client)
                 state = await stream_state(client, self.settings.server, self.settings.to)
-                target = Target(self.settings.to, state)
+                target = Target(self.settings.to, state, self.archived)
                 there = await self._there(target)
                 self._refuse(target)
                 await asyncio.to_thread(self._find_schedules, target)
@@ -281,24 +287,33 @@ class _Run:
         """The archived sequences that need not be sent, because the target has them."""
         if not target.state.messages or not target.is_readable:
             return Coverage()
-        versions: dict[bytes, list[int]] = {}
+        names, others, ours, some = list[bytes](), 0, list[Sequences](), list[int]()
         state = target.state
         messages = target.messages(self.settings.server, state.first, state.last)
         async with aclosing(messages):  # type: ignore[type-var]
             async for _, replayed in messages:
-                if replayed is not None and replayed.stream == self.stream:
-                    versions.setdefault(replayed.version, []).append(replayed.seq)
-        ours = versions.pop(self.version, [])
-        if versions and not self.result.refusals:
-            others = ", ".join(sorted(v.decode(errors="replace")[:12] for v in versions))
-            count = sum(map(len, versions.values()))
-            known = plural(count, "message")
+                if replayed is None or replayed.stream != self.stream:
+                    continue
+                if replayed.version == self.version:
+                    some.append(replayed.seq)
+                    if len(some) >= FOLDED:
+                        ours, some = [Sequences.together([*ours, _sequences(some)])], []
+                else:
+                    others += 1
+                    if len(names) < EXAMPLES and replayed.version not in names:
+                        names.append(replayed.version)
+        if some:
+            ours.append(_sequences(some))
+        if names and not self.result.refusals:
+            known = plural(others, "message")
             text = f"stream {target.name} has {known} of {self.settings.stream} under"
-            self._refusal("versions", f"{text} another mapping version ({others})", "versions")
-        if ours and any(target.forgets()):
+            versions = ", ".join(wire.shown(name[:12]) for name in sorted(names))
+            self._refusal("versions", f"{text} another mapping version ({versions})", "versions")
+        there = Sequences.together(ours).ranges if ours else ()
+        if there and any(target.forgets()):
             # Messages are sent in order: what is before the last one was sent, and may be gone.
-            return Coverage.of([(1, max(ours))])
-        return Coverage.of((n, n) for n in ours)
+            return Coverage(((1, there[-1][1]),))
+        return Coverage(there)
 
     def _count(self, there: int) -> None:
         """Counts the messages that would be sent, and those that the target has."""
@@ -318,7 +333,6 @@ class _Run:
         before: Counter[str] | None,
     ) -> None:
         settings, result = self.settings, self.result
-        has = _Member(there)
         fault = lru_cache(_SUBJECTS)(target.fault)
         chain = Chain(
             client, settings.server, target, version=self.version, stream=self.stream,
@@ -329,7 +343,7 @@ class _Run:
         try:
             async with chain, aclosing(self._messages(making)) as archived:
                 async for message in archived:
-                    if message.seq in has:
+                    if message.seq in there:
                         already += 1
                     elif fault(decode(message.subject)) is None:
                         await chain.send(message)
@@ -423,17 +437,8 @@ _SUBJECTS = 100_000  # whose fates, or counts, are remembered
 _KEPT_OUT = ("subject", "headers", "size", "schedule", "captured")
 
 
-class _Member:
-    """Whether sequences that come in ascending order are in a coverage."""
-
-    def __init__(self, coverage: Coverage) -> None:
-        self._left = iter(coverage.ranges)
-        self._range = next(self._left, None)
-
-    def __contains__(self, seq: int) -> bool:
-        while self._range is not None and self._range[1] < seq:
-            self._range = next(self._left, None)
-        return self._range is not None and self._range[0] <= seq
+def _sequences(some: list[int]) -> Sequences:
+    return Sequences.of(np.array(some, np.int64))
 
 
 @dataclass

@@ -22,6 +22,7 @@ from jobs.jetstream.stream import JetStreamSettings, StreamState
 from jobs.settings.connection import NatsSettings
 from nats_transform import Transform
 from nats_transform.errors import NatsTransformError
+from nats_transform.kernel.coverage import NONE, Coverage
 from nats_transform.mappings.subject import SEPARATOR, encode, subscribes
 
 SOURCE = OWN + b"Source"
@@ -80,10 +81,16 @@ def _is_sequence(text: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Target:
-    """A stream as its server describes it."""
+    """A stream as its server describes it.
+
+    Attributes:
+        archived: the sequences that a replay can have sent; `NONE` if nobody knows. Whoever
+            publishes into the stream can claim others.
+    """
 
     name: str
     state: StreamState
+    archived: Coverage = NONE
 
     def __post_init__(self) -> None:
         transform = self.state.config.get("subject_transform")
@@ -149,7 +156,7 @@ class Target:
         async for batch in read_range(nats, settings, first, last, self.state):
             listed = pairs_of(batch.column("headers"))
             for seq, pairs in zip(batch.column("seq").to_pylist(), listed, strict=True):
-                yield seq, replayed(pairs)
+                yield seq, self._replayed(pairs)
 
     async def tail(
         self, client: RawClient, nats: NatsSettings, first: int, last: int
@@ -168,8 +175,13 @@ class Target:
             reads = (self._stored(client, nats, seq) for seq in sequences)
             for seq, message in zip(sequences, await asyncio.gather(*reads), strict=True):
                 if message is not None:
-                    sources[seq] = replayed(parse_headers(base64.b64decode(message.hdrs)))
+                    sources[seq] = self._replayed(parse_headers(base64.b64decode(message.hdrs)))
         return sources
+
+    def _replayed(self, pairs: Iterable[Pair]) -> Replayed | None:
+        found = replayed(pairs)
+        is_ours = found is not None and (not self.archived or found.seq in self.archived)
+        return found if is_ours else None
 
     async def _stored(self, client: RawClient, nats: NatsSettings, seq: int) -> Stored | None:
         """A message as the API has it; None if the stream does not hold it any more."""

@@ -7,8 +7,10 @@ fetch.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +69,8 @@ class Coverage:
         return Coverage.of(left)
 
     def __contains__(self, sequence: int) -> bool:
-        return any(first <= sequence <= last for first, last in self.ranges)
+        place = bisect_right(self.ranges, sequence, key=itemgetter(0))
+        return place > 0 and sequence <= self.ranges[place - 1][1]
 
     def has(self, sequences: pa.Array) -> npt.NDArray[np.bool_]:
         """Whether each sequence is among these; one that is null is not."""

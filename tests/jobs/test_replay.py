@@ -25,6 +25,7 @@ from nats.js.api import KeyValueConfig, StreamSource, SubjectTransform
 from nats.js.errors import NotFoundError
 from pyspark.sql import SparkSession
 
+import jobs.replay
 from jobs.errors import ArchiveError, JobError
 from jobs.files.commit import arrow_schema, data_file
 from jobs.files.storage import Storage
@@ -330,7 +331,10 @@ def test_twice_stores_once(warehouse: Any, make_stream: Any, nats: NatsSettings)
     assert stored(nats, target.name, own=True) == messages
 
 
-def test_a_stopped_replay_is_resumed(warehouse: Any, make_stream: Any, nats: NatsSettings) -> None:
+def test_a_stopped_replay_is_resumed(
+    warehouse: Any, make_stream: Any, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs.replay, "FOLDED", 7)
     target = make_stream(max_msgs=50, discard="new")
     tables = warehouse(target)
     with pytest.raises(JobError, match=r"maximum messages exceeded; run again to resume") as caught:
@@ -474,6 +478,49 @@ def test_an_old_value_never_becomes_the_latest(
     again = run(archive, target, allow={"limits"})
     assert (again.sent, again.already, again.target_messages) == (0, 5, 2)
     assert payloads(nats, target.name) == [4, 5]
+
+
+def forged(seq: int) -> tuple[bytes, bytes, bytes]:
+    """A message of somebody else that says that it is a replayed one."""
+    source = f"{VERSION} {seq} OLD"
+    return b"x", b"NATS/1.0\r\nNats-Transform-Source: %b\r\n\r\n" % source.encode(), b""
+
+
+def test_what_the_archive_lacks_was_not_sent(
+    tables: Tables, make_stream: Any, tmp_path: Path
+) -> None:
+    """Forged messages into a target that removes some: before a replay, and while it sends."""
+    target, count = make_stream(max_age=3600), 1500
+    dump = tmp_path / "dump.jsonl"
+    lines = ({"seq": n, "ts": "2026-01-02T12:00:00Z", "subject": "x"} for n in range(1, count + 1))
+    dump.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    archive = tables([message(n, f"{target.name}.x") for n in range(1, count + 1)])
+    ingest(None, IngestSettings(stream="OLD", jsonl=str(dump), warehouse=archive))
+    target.publish([forged(999_999_999)])
+
+    def forge() -> None:
+        until = time.monotonic() + 60
+        while target.info().state.messages < 300 and time.monotonic() < until:
+            time.sleep(0.01)
+        target.publish([forged(999_999_999)])
+
+    with ThreadPoolExecutor() as pool:
+        forging = pool.submit(forge)
+        result = run(archive, target, allow={"limits"}, rate=1000)
+        forging.result()
+    assert (result.sent, result.already, result.target_messages) == (count, 0, count + 2)
+    assert result.breaks > 0
+
+
+def test_other_versions_are_named_safely_and_briefly(tables: Tables, stream: Any) -> None:
+    """Whoever publishes into the target chooses their names, and how many there are."""
+    block = b"NATS/1.0\r\nNats-Transform-Source: %b 1 OLD\r\n\r\n"
+    names = [b"\x1b[31m", b"\xff" * 50, *(b"%d" % n for n in range(50))]
+    stream.publish((b"x", block % name, b"") for name in names)
+    text = reasons(run(tables([message(1, f"{stream.name}.x")]), stream))["versions"]
+    assert f"{len(names)} messages of OLD under another mapping version (" in text
+    assert text.isprintable()
+    assert len(text) < 300
 
 
 def test_a_stream_that_keeps_ten(tables: Tables, make_stream: Any) -> None:
