@@ -1,7 +1,7 @@
 """Rows added up by keys, in bounded memory, even if every row has a key of its own.
 
 First, each task groups the rows that it reads, part by part, and writes the groups into files
-beside the table. A large file is cut into buckets by a hash of the first key. Then the buckets are
+beside the table. A large file is cut into buckets by a hash of the keys. Then the buckets are
 divided into shares, and one task for each share adds up its groups. So neither a task nor the
 driver holds all groups. If there are few groups, there is only one share.
 """
@@ -13,10 +13,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.errors import WarehouseError, text_of
 from jobs.files.engine import run
@@ -46,8 +46,8 @@ class Grouping:
     """How rows are added up.
 
     Attributes:
-        keys: the columns whose values make a group. The first one is text; its hash decides the
-            bucket of a group.
+        keys: the columns whose values make a group, text or numbers. Their hash decides the bucket
+            of a group; that of the first, which is text, is quick for very many values.
         sums: columns of whole numbers that are added up.
         lows, highs: columns of which the lowest or the highest value is kept.
     """
@@ -56,6 +56,20 @@ class Grouping:
     sums: tuple[str, ...] = ()
     lows: tuple[str, ...] = ()
     highs: tuple[str, ...] = ()
+
+    def buckets(self, groups: pa.RecordBatch) -> np.ndarray:
+        """The bucket of each group."""
+        first, *others = (groups.column(name) for name in self.keys)
+        numbers = _HASH.run(first).subjects.cast(pa.string()).cast(pa.int64())
+        buckets = numbers.fill_null(0).to_numpy().copy()
+        # The kernel gives no number to what is no legal subject.
+        unknown = np.flatnonzero(numbers.is_null().to_numpy(zero_copy_only=False))
+        buckets[unknown] = _hashes(first.take(pa.array(unknown)))
+        for column in others:
+            coded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+            hashes = np.append(_hashes(coded.dictionary), 0)
+            buckets += hashes[coded.indices.fill_null(len(hashes) - 1).to_numpy()]
+        return np.asarray(buckets % BUCKETS)
 
     def of(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """The groups of some rows, one row each, with the columns of the rows."""
@@ -123,7 +137,7 @@ class _First(Generic[T]):
         path = f"{self.folder}/{uuid.uuid4().hex}.arrow"
         filesystem, place = self.storage.find(path)
         is_cut = len(groups) > FEW_ROWS
-        parts = _cut(groups, groups.column(self.grouping.keys[0])) if is_cut else [groups]
+        parts = _cut(groups, self.grouping.buckets(groups)) if is_cut else [groups]
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         try:
             if filesystem.type_name == "local":
@@ -159,7 +173,7 @@ class _Second(Generic[R]):
                 for number in chosen if kept.is_cut else [0]:
                     batch = reader.get_batch(number)
                     if not kept.is_cut and share.shares > 1:
-                        bucket = _buckets(batch.column(self.grouping.keys[0]))
+                        bucket = self.grouping.buckets(batch)
                         batch = batch.filter(pa.array(np.isin(bucket, chosen)))
                     if len(batch):
                         yield batch
@@ -214,14 +228,13 @@ def _share_of(batch: pa.RecordBatch) -> float:
     return float(max(len(batch) / MOST_ROWS, batch.nbytes / MOST_BYTES))
 
 
-def _buckets(keys: pa.Array) -> np.ndarray:
-    """The bucket of each key. A null and a subject that is not legal are in the first bucket."""
-    text = _HASH.run(keys).subjects.cast(pa.string())
-    return np.asarray(pc.fill_null(text.cast(pa.int16()), 0))
+def _hashes(words: pa.Array) -> np.ndarray:
+    """A number for each text, which may have any bytes, or number."""
+    raw = words.cast(pa.string()).view(pa.binary()).to_pylist()
+    return np.array([0 if word is None else crc32(word) for word in raw], np.int64)
 
 
-def _cut(groups: pa.RecordBatch, keys: pa.Array) -> Iterator[pa.RecordBatch]:
-    buckets = _buckets(keys)
+def _cut(groups: pa.RecordBatch, buckets: np.ndarray) -> Iterator[pa.RecordBatch]:
     ordered = groups.take(pa.array(np.argsort(buckets, kind="stable")))
     start = 0
     for size in np.bincount(buckets, minlength=BUCKETS).tolist():

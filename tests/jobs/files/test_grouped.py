@@ -41,12 +41,12 @@ def wanted(tasks: range) -> dict[tuple[str | None, str | None], tuple[int, int, 
 
 @pytest.mark.parametrize(
     ("most", "few", "shares"),
-    [(2**20, 2**16, 1), (600, 2**16, 3), (600, 10, 3), (2, 1, 78)],
+    [(2**20, 2**16, 1), (600, 2**16, 3), (600, 10, 3), (2, 1, 167)],
     ids=[
         "all at once",
         "several files",
         "cut into buckets",
-        "a share for each bucket with keys",
+        "a share for each bucket with groups",
     ],
 )
 def test_groups_are_those_of_the_rows(
@@ -73,6 +73,28 @@ def test_groups_are_those_of_the_rows(
     assert len(groups) == len(dict(groups))
     assert dict(groups) == wanted(tasks)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("key", ["one", "no subject..", None])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_many_groups_of_one_first_key_are_divided_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None, is_cut: bool
+) -> None:
+    """Publishers choose the other keys as well, such as the cluster of a message."""
+    monkeypatch.setattr(module, "MOST_ROWS", 1_000)
+    monkeypatch.setattr(module, "FEW_ROWS", 10 if is_cut else 2**16)
+    ones = pa.array(np.ones(8_000, np.int64))
+    others = pa.array([None, *(f"of {n}" for n in range(1, 8_000))])
+    rows = pa.record_batch(
+        [pa.array([key] * 8_000, pa.string()), others, ones, ones, ones],
+        names=["key", "of", "first", "last", "count"],
+    )
+    sizes = grouped(
+        [0], lambda _: [rows], GROUPING, lambda _, groups: len(groups), storage=Storage(),
+        folder=str(tmp_path / "kept"), spark=None,
+    )  # fmt: skip
+    assert sum(sizes) == 8_000
+    assert max(sizes) < 1_500
 
 
 def test_tasks_apart_have_shares_of_their_own(tmp_path: Path) -> None:
