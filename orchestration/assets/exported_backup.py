@@ -16,7 +16,11 @@ from orchestration.metadata.values import Results, throughput
 
 
 def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
-    """Writes a folder of its own, named after the run."""
+    """Writes a folder of its own, named after the run.
+
+    Its mappings are those that the messages were transformed with. The YAML can have newer ones,
+    which are not in force yet.
+    """
     wanted = archive.export
     assert wanted is not None  # noqa: S101 - else there is no such asset
     started = time.monotonic()
@@ -27,9 +31,6 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
                 stream=archive.stream,
                 warehouse=archive.tables,
                 to_backup=str(wanted.to / context.run.run_id),
-                mapping=archive.mapping,
-                account=archive.account,
-                seed=archive.seed,
             )
         )
     findings = [(finding.code, finding.message) for finding in result.findings]

@@ -28,6 +28,7 @@ def archive_of(made: Exporting, **export: Any) -> SubjectArchive:
 
 def test_each_run_makes_a_backup(tmp_path: Path) -> None:
     made = Exporting(tmp_path, {"d": [{"subject": "b.x"}]}, d=consumer("d"), all=consumer())
+    made.mapping.write_text('mappings { "a.*": "not.in.force.$1" }')
     archive = archive_of(made, original=made.backup)
     definitions = archive.build_defs(dg.ComponentTree.for_test().load_context)
     asset = definitions.get_assets_def(archive.key("exported_backup"))
