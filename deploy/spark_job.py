@@ -47,19 +47,22 @@ def run_under_dagster() -> int:
             return code
         result = json.loads(documents[-1])
         several = "streams" in result  # of an ingest
+        parts = result["streams"] if several else [result]
         found = [
             check | ({"name": f"{part['stream']}: {check['name']}"} if several else {})
-            for part in (result["streams"] if several else [result])
+            for part in parts
             for check in part.get("checks", {}).get("results", [])
         ]
+        has_run = all(part.get("checks", {}).get("ran") for part in parts)
         for topic, check in (pipes.extras or {}).get("checks", {}).items():
             about = [one for one in found if one["topic"] == topic]
             failed = [one for one in about if not one["success"]]
             pipes.report_asset_check(
                 check,
-                passed=not failed,
+                passed=has_run and not failed,
                 severity="ERROR" if any(one["blocks"] for one in failed) else "WARN",
-                metadata={one["name"]: one["observed"] for one in failed or about},
+                metadata={one["name"]: one["observed"] for one in failed or about}
+                | ({} if has_run else {"not looked at": "the job ran without checks"}),
             )
         if code:
             why = result.get("refused") or f"what job {job} looked at is not fine: see its result"

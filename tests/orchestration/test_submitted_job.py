@@ -63,9 +63,16 @@ def unlucky(count: int) -> int:
     return next(seed for seed in range(100_000) if len(ends(seed)) == 1)
 
 
-@pytest.mark.parametrize("is_refused", [False, True], ids=["published", "refused"])
+@pytest.mark.parametrize(
+    ("settings", "fail"),
+    [
+        pytest.param({"seed": 7, "tolerance": 40}, set(), id="published"),
+        pytest.param({"tolerance": 1}, {"weights_within_tolerance"}, id="refused"),
+        pytest.param({"seed": 7, "no_checks": True}, CHECKS, id="not looked at"),
+    ],
+)
 def test_steps_checks_and_result_come_back(
-    bare_project: Project, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+    bare_project: Project, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], fail: set[str]
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
@@ -76,8 +83,7 @@ def test_steps_checks_and_result_come_back(
     source = shared | {"jsonl": str(folder / "messages.jsonl")}
     ingest(SessionOnDemand(SparkSettings()), IngestSettings.model_validate(source))
     (folder / "mapping.conf").write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
-    settings = {"mapping": "mapping.conf", "seed": unlucky(24) if is_refused else 7}
-    settings["tolerance"] = 1 if is_refused else 40
+    settings = {"mapping": "mapping.conf", "seed": unlucky(24), **settings}
     (folder / "transform.json").write_text(json.dumps(shared | settings))
     (folder / "defs.yaml").write_text(YAML)
 
@@ -87,12 +93,12 @@ def test_steps_checks_and_result_come_back(
     checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
     assert checks.keys() == CHECKS
     failed = {name for name, check in checks.items() if not check.passed}
-    assert failed == ({"weights_within_tolerance"} if is_refused else set())
+    assert failed == fail
     assert all(check.metadata for check in checks.values())
     logged = [log.user_message for log in bare_project.instance.all_logs(result.run_id)]
     begin = logged.index("job transform: transform.json")
     assert "mapping S" in logged[begin + 1 :]
-    if is_refused:
+    if "tolerance" in settings and fail:
         assert "nothing was published" in failures(result)["mapped"]
     else:
         assert result.success, failures(result)
