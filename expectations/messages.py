@@ -137,12 +137,18 @@ def _repeated(measures: MessagesMeasures) -> dict[StreamDay, Flag]:
 
 
 def _missing(explained: Coverage, measures: MessagesMeasures) -> dict[StreamDay, Flag]:
-    """What is missing of each day, and between its last sequence and the next day's first."""
-    missing = {}
+    """What is missing of each day, and between its last sequence and the next day's first.
+
+    Another day may have it: clocks, and dumps, need not keep the order of sequences.
+    """
+    missing, present = {}, defaultdict[str | None, list[Range]](list)
+    for (stream, _), sequences in measures.sequences.items():
+        present[stream] += sequences.ranges
+    known = {stream: explained | Coverage.of(ranges) for stream, ranges in present.items()}
     for (stream, day), sequences in measures.sequences.items():
         following = day and measures.sequences.get((stream, day + timedelta(days=1)))
         ranges = pairwise(sequences.ranges + (following.ranges[:1] if following else ()))
-        if gaps := Coverage.of((a[1] + 1, b[0] - 1) for a, b in ranges) - explained:
+        if gaps := Coverage.of((a[1] + 1, b[0] - 1) for a, b in ranges) - known[stream]:
             of_day = {"stream": stream, "day": day}
             some = tuple(of_day | {"from": a, "to": b} for a, b in gaps.ranges[:EXAMPLES])
             missing[stream, day] = Flag(gaps.count, some)

@@ -397,6 +397,11 @@ MESSAGES_CHANGES = [
         id="another day",
     ),
     pytest.param(
+        put(100, **{name: MESSAGES[-1][name] for name in ("ts", "ts_ns", "day")}),
+        INGESTED,
+        id="of a day that other sequences around it are not of",
+    ),
+    pytest.param(
         put(100, subject="a..b"),
         {"ExpectArchivedSubjectsToBeLegal", *INGESTED},
         id="an illegal subject",

@@ -64,7 +64,9 @@ def swap(path: Path, column: str) -> None:
 
 def commands(folder: Path) -> dict[str, tuple[str, ...]]:
     where = ("--stream", "SHOP", "--warehouse", str(folder / "warehouse"))
-    (folder / "stream.json").write_text(json.dumps({"name": "SHOP", "subjects": [">"]}))
+    (folder / "stream.json").write_text(
+        json.dumps({"name": "SHOP", "subjects": [">"], "no_ack": True})
+    )
     config = ("--config", str(folder / "stream.json"))
     return {
         "export": ("export", *where, "--to-backup", str(folder / "backup"), *config),

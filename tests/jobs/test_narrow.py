@@ -136,7 +136,7 @@ def test_narrow_files_follow_those_of_messages(warehouse: Warehouse) -> None:
 
 def exported(warehouse: Warehouse, branch: str | None, to: Path) -> dict[str, bytes]:
     config = warehouse.folder.parent / "config.json"
-    config.write_text(json.dumps({"name": "NEW", "subjects": [">"]}))
+    config.write_text(json.dumps({"name": "NEW", "subjects": [">"], "no_ack": True}))
     settings = ExportSettings(
         stream="S", to_backup=str(to), config=config, warehouse=on(warehouse, branch)
     )
