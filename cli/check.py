@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,6 +191,8 @@ class _LookedAt(NamedTuple):
 
 
 def _check(settings: CheckSettings) -> _LookedAt:
+    from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES
+    from nats_transform.accounts.sharing import NO_SHARES
     from nats_transform.config import Located, load_all, load_consumers, load_streams, shared_by
     from nats_transform.config.folders import refuse_twins
     from nats_transform.config.load import of_account
@@ -223,14 +225,21 @@ def _check(settings: CheckSettings) -> _LookedAt:
         streams = [config for config in configs if not isinstance(config, AccountMappings)]
         refuse_twins((c, place) for c, place in placed if not isinstance(c, AccountMappings))
         consumers = load_consumers(given.consumers, streams) if given.consumers else ()
-    others = [entry for _, entry in everything]
+    # Of many accounts few have shares or leaf nodes; only with these is each account compared.
+    named: dict[str, list[Located]] = defaultdict(list)
+    for _, entry in everything:
+        for name in entry.accounts:
+            named[name].append(entry)
+    sharing = [entry for _, entry in everything if entry.shares != NO_SHARES]
+    linked = [(path, entry) for path, entry in everything if entry.leaf_nodes != NO_LEAF_NODES]
     for file, located in loaded:
         for entry in located:
-            name = entry.accounts[0] if entry.accounts and len(located) > 1 else ""
-            shared = shared_by(entry.accounts[0], others) if entry.accounts else ()
+            own = entry.accounts[0] if entry.accounts else ""
+            name = own if len(located) > 1 else ""
+            shared = shared_by(own, [*named[own], *sharing]) if own else ()
             beyond = [
                 (other.config, path)
-                for path, other in everything
+                for path, other in linked
                 if other is not entry
                 and isinstance(other.config, AccountMappings)
                 and entry.leaf_nodes.meets(other.leaf_nodes)

@@ -99,7 +99,8 @@ def messages_suite(ingested: Digest | None, explained: Sequence[Range] = ()) -> 
     """
     gaps = no_row(
         "ExpectNoUnexplainedGap", "completeness", "missing",
-        "The only gaps in each day's sequences are those that the ingest explains.",
+        "The only gaps in each day's sequences are those that another day fills or the ingest "
+        "explains.",
         "A gap means that a message was never archived or a file is missing.",
         "missing without an explanation", noun="sequence",
         find=partial(_missing, Coverage.of(explained)),

@@ -25,8 +25,9 @@ from jobs.dry_run.subjects import archived_days, counted_census
 from jobs.files.output import refuse_unwritable
 from jobs.files.scan import Scan
 from jobs.session import Spark
+from jobs.settings.base import utc
 from jobs.settings.census import CensusExportSettings
-from jobs.settings.days import StreamDays, utc
+from jobs.settings.days import StreamDays
 from jobs.warehouse.raw import readable
 from jobs.warehouse.tables import data_files
 

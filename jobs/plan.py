@@ -15,10 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from jobs.dry_run.given import given_census
 from jobs.dry_run.portable import PortableCensus, messages_by_source
-from jobs.dry_run.scattered import temporary_folder
 from jobs.dry_run.settings import not_looked_at, read_question, streams_from
 from jobs.errors import JobError, text_of
 from jobs.jetstream.shown import with_files
+from jobs.scratch import temporary_folder
 from jobs.session import Spark
 from jobs.settings.dry_run import PlanSettings
 from nats_transform.config import mapping_version, plain

@@ -1,18 +1,29 @@
-"""Temporary folders with what somebody else named: they may be deeper than Python can recurse."""
+"""Temporary folders: of what somebody else named, and of runs that may be killed."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jobs.ending import is_full
+from jobs.errors import JobError
+
+_NAME = "nats-transform-run-"
+_LOCK = "lock"
+
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A new folder that no other user of the host can read, removed with all that is in it."""
+    """A new folder that no other user of the host can read, removed with all that is in it.
+
+    What is in it may be deeper than Python can recurse.
+    """
     folder = Path(tempfile.mkdtemp(prefix="nats-transform-"))
     try:
         yield folder
@@ -21,6 +32,48 @@ def scratch_folder() -> Iterator[Path]:
             for entry in reversed(list(everything_in(folder))):
                 (os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink)(entry.path)
             folder.rmdir()
+
+
+@contextmanager
+def temporary_folder(above: Path | None = None) -> Iterator[Path]:
+    """A folder that is deleted afterwards; what killed processes left is deleted before.
+
+    Args:
+        above: where to make it; None for the system's temporary folder.
+
+    Raises:
+        JobError: there is no room for what is written into it.
+    """
+    above = above or Path(tempfile.gettempdir())
+    for left in above.glob(f"{_NAME}*"):
+        _delete_if_left(left)
+    folder = Path(tempfile.mkdtemp(prefix=_NAME, dir=above))
+    try:
+        with (folder / "new").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Whoever finds the lock finds it taken.
+            (folder / "new").rename(folder / _LOCK)
+            (folder / "files").mkdir()
+            yield folder / "files"
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise JobError(
+            f"no room for temporary files in {above}; make room, or choose another folder "
+            "(TMPDIR, or --out of a plan)"
+        ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _delete_if_left(folder: Path) -> None:
+    """Delete a folder of this user whose process is no longer there."""
+    with contextlib.suppress(OSError):
+        if folder.is_symlink() or folder.lstat().st_uid != os.getuid():
+            return
+        with (folder / _LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def everything_in(folder: Path) -> Iterator[os.DirEntry[str]]:

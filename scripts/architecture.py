@@ -42,7 +42,6 @@ FLOORS: list[dict[str, str]] = [
         "expectations": "checks of the tables",
         "jobs.errors": "what can go wrong",
         "jobs.progress": "how far a job is",
-        "jobs.scratch": "temporary folders",
     },
     {
         "jobs.startup": "a quick start",
@@ -55,6 +54,7 @@ FLOORS: list[dict[str, str]] = [
         "jobs.session": "starts Spark",
         "jobs.warehouse": "the Iceberg tables",
     },
+    {"jobs.scratch": "temporary folders"},
     {"jobs.jetstream": "talks to nats-server"},
     {"jobs.files": "tasks on data files"},
     {

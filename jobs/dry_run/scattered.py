@@ -5,12 +5,7 @@ So all rows of a subject can be in memory together, however many subjects there 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,59 +13,11 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from jobs.ending import is_full
-from jobs.errors import JobError
-
 PART_ROWS = 2**18
 """About how many rows a part has. Fewer than this are in memory at once, which takes 150 MB."""
 
 _MOST_FILES = 256
 """How many files are open at once. If more parts are needed, each has more rows instead."""
-
-_NAME = "nats-transform-run-"
-_LOCK = "lock"
-
-
-@contextlib.contextmanager
-def temporary_folder(above: Path | None = None) -> Iterator[Path]:
-    """A folder that is deleted afterwards; what killed processes left is deleted before.
-
-    Args:
-        above: where to make it; None for the system's temporary folder.
-
-    Raises:
-        JobError: there is no room for what is written into it.
-    """
-    above = above or Path(tempfile.gettempdir())
-    for left in above.glob(f"{_NAME}*"):
-        _delete_if_left(left)
-    folder = Path(tempfile.mkdtemp(prefix=_NAME, dir=above))
-    try:
-        with (folder / "new").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            # Whoever finds the lock finds it taken.
-            (folder / "new").rename(folder / _LOCK)
-            (folder / "files").mkdir()
-            yield folder / "files"
-    except OSError as error:
-        if not is_full(error):
-            raise
-        raise JobError(
-            f"no room for temporary files in {above}; make room, or choose another folder "
-            "(TMPDIR, or --out of a plan)"
-        ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _delete_if_left(folder: Path) -> None:
-    """Delete a folder of this user whose process is no longer there."""
-    with contextlib.suppress(OSError):
-        if folder.is_symlink() or folder.lstat().st_uid != os.getuid():
-            return
-        with (folder / _LOCK).open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def parts_for(rows: int) -> int:

@@ -41,7 +41,7 @@ from jobs.dry_run.limits import (
     times,
     window_of,
 )
-from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
+from jobs.dry_run.scattered import parts_for, scattered
 from jobs.dry_run.settings import SimulatedStream
 from jobs.errors import JobError
 from jobs.files.commit import arrow_schema, staged
@@ -49,6 +49,7 @@ from jobs.files.ingest import IngestTask
 from jobs.files.selection import Selection
 from jobs.files.storage import Storage
 from jobs.progress import advance, step
+from jobs.scratch import temporary_folder
 from jobs.warehouse import specs, staging, tables
 from nats_transform.kernel import Program, compile_mappings
 from nats_transform.mappings.draw import mapping_key, message_entropy

@@ -20,12 +20,13 @@ from pyiceberg.table import Table
 
 from jobs.census import CENSUS, census
 from jobs.dry_run.portable import COUNTS
-from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
+from jobs.dry_run.scattered import parts_for, scattered
 from jobs.dry_run.tried import tried
 from jobs.errors import ArchiveError, JobError
 from jobs.files.carried import carried, values, words
 from jobs.files.scan import Scan
 from jobs.progress import step
+from jobs.scratch import temporary_folder
 from jobs.session import Spark
 from jobs.settings.census import CensusSettings
 from jobs.settings.days import StreamDays

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
-from jobs.dry_run.scattered import temporary_folder
 from jobs.errors import JobError
 from jobs.files.output import whole
 from jobs.progress import step
+from jobs.scratch import temporary_folder
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.run import dry_run
 from nats_transform.migration.tables.census import Part

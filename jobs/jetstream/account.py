@@ -15,6 +15,7 @@ import json
 import re
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,9 +62,11 @@ def account_files(settings: NatsSettings, account: str) -> Iterator[tuple[Path, 
 async def _write(settings: NatsSettings, account: str, streams: Path, consumers: Path) -> None:
     """Writes the files one by one: all answers together need not fit into memory."""
 
+    numbers = count()
+
     def write(folder: Path, name: str, document: dict[str, Any]) -> None:
         if len(name.encode()) > _LONGEST:  # no name of a stream or a consumer has a dot
-            name = f"{name[:50]}..{len(list(folder.iterdir()))}"
+            name = f"{name[:50]}..{next(numbers)}"
         (folder / f"{name}.json").write_text(json.dumps(document, sort_keys=True), "utf-8")
 
     async with connection(settings) as client:

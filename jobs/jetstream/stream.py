@@ -16,8 +16,8 @@ from jobs.errors import ArchiveError
 from jobs.jetstream.answers import STREAM_NOT_FOUND, ApiError, Names, StreamInfo
 from jobs.jetstream.connection import RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
+from jobs.settings.base import utc
 from jobs.settings.connection import NatsSettings
-from jobs.settings.days import utc
 from nats_transform.errors import did_you_mean
 from nats_transform.mappings.subject import ANY_TAIL
 

@@ -263,11 +263,20 @@ def _moment(value: Any) -> Any:
     if moment.tzinfo is None:
         text = value if ":" in value else f"{value}T00:00"
         raise ValueError(f"{text!r} has no time zone: write {text}Z for UTC, or {text}+02:00")
-    try:
-        moment.astimezone(UTC)
-    except OverflowError:
-        raise ValueError(f"{value!r} is not in the years 1 to 9999 of UTC") from None
+    utc(moment)
     return moment
+
+
+def utc(moment: datetime) -> datetime:
+    """The moment in UTC, which it is in if it names no zone.
+
+    Raises:
+        ValueError: UTC has no such year.
+    """
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{moment.isoformat()} is not in the years 1 to 9999 of UTC") from None
 
 
 def _with_commas(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, model_validator
@@ -86,15 +86,3 @@ class StreamDays(Settings):
         if self.first_day is None:
             return None
         return DayRange(self.first_day, self.last_day or self.first_day)
-
-
-def utc(moment: datetime) -> datetime:
-    """The moment in UTC, which it is in if it names no zone.
-
-    Raises:
-        ValueError: UTC has no such year.
-    """
-    try:
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except OverflowError:
-        raise ValueError(f"{moment.isoformat()} is not in the years 1 to 9999 of UTC") from None

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from jobs.settings.base import Folder, Name, Option, Settings, setting
+from jobs.settings.base import Folder, Name, Option, Settings, setting, utc
 from jobs.settings.connection import NatsSettings
-from jobs.settings.days import RunId, Stream, utc
+from jobs.settings.days import RunId, Stream
 from jobs.settings.gate import Gated
 from jobs.settings.warehouse import Warehouse
 

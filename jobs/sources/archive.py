@@ -23,7 +23,7 @@ from jobs.errors import ArchiveError
 from jobs.jetstream.headers import header_columns
 from jobs.jetstream.stream import JetStreamSettings
 from jobs.progress import advance, step
-from jobs.settings.days import utc
+from jobs.settings.base import utc
 from jobs.sources.backup import Backup
 from jobs.sources.source import ReadTask, Span
 from jobs.warehouse.rows import DAY_NS, constant, header_values, rows_of

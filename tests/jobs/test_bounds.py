@@ -157,6 +157,14 @@ def test_mappings(tmp_path: Path, lines: list[str]) -> None:
     assert code == 0, output[:1000]
 
 
+def test_mappings_of_many_accounts(tmp_path: Path) -> None:
+    file = tmp_path / "server.conf"
+    accounts = (f'A{n} {{ mappings {{ "a{n}.*": "b{n}.$1" }} }}' for n in range(10_000))
+    file.write_text("accounts {\n" + "\n".join(accounts) + "\n}\n")
+    code, output = within_bounds(tmp_path, "check", file, "--json")
+    assert code == 0, output[:1000]
+
+
 def repeated(start: bytes, piece: bytes) -> Iterator[bytes]:
     yield start
     while True:

@@ -1,4 +1,4 @@
-"""The temporary folders of dry runs, and what killed processes leave of them."""
+"""The temporary folders of runs, and what killed processes leave of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.dry_run.scattered import temporary_folder
+from jobs.scratch import temporary_folder
 
 ENDS = """
 import os, signal
-from jobs.dry_run.scattered import temporary_folder
+from jobs.scratch import temporary_folder
 from jobs.ending import ended_by_signals
 with ended_by_signals("test"), temporary_folder() as folder:
     (folder / "outcomes.parquet").write_bytes(b"x" * 1000)
