@@ -194,7 +194,10 @@ def in_force(*texts: str) -> list[str]:
             "'a' and 'b' leave a gap",
         ),
         (["--in-force", "2025-11-30T02:00Z..2025-11-30T01:00Z=a"], "must start before it ends"),
-        (["--since", "0001-01-01T00:00+14:00"], "00' is not in the years 1 to 9999 of UTC"),
+        (
+            ["--since", "0001-01-01T00:00+14:00"],
+            "'--since': 0001-01-01T00:00:00+14:00 is not in the years 1 to 9999 of UTC",
+        ),
         (["--since", "yesterday"], "'--since': 'yesterday' is not a moment such as"),
         (["--until", "2999-01-01T00:00Z"], "in the future: wait until then"),
         (["--since", "2025-11-01T00:00Z"], "before the archive of OUT begins (2025-11-30): start"),
