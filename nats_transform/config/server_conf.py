@@ -56,6 +56,7 @@ _ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 _ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b'"': b'"', b"\\": b"\\"}
 # Not `*+`: Python 3.11 before .5 leaves the position of a possessive group that half matched.
 _DOUBLE_SO_FAR = re.compile(r'"(?:[^"\\]++|\\(?:x[0-9A-Fa-f]{2}|[tnr"\\]))*')
+_QUOTED_PAIR = re.compile(r'(?P<RAW_DOUBLE>"[^"]*")\s*[=:]\s*(?P<DOUBLE>"[^"]*")')
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -106,21 +107,32 @@ class _Build(Transformer[Token, list[_Item]]):
     def include(self, children: list[Token]) -> _Include:
         return _Include(children[0])
 
-    def map(self, children: list[Token | _Item]) -> _Map:
+    def map(self, children: list[Token | _Item | list[_Pair]]) -> _Map:
         brace, *items = children
         assert isinstance(brace, Token)  # noqa: S101 - for the type checker
-        return _Map(brace, [item for item in items if not isinstance(item, Token)])
+        lists = (item if isinstance(item, list) else [item] for item in items)
+        return _Map(brace, [item for some in lists for item in some if not isinstance(item, Token)])
 
     def array(self, children: list[_Syntax]) -> _Array:
         bracket, *values = children
         assert isinstance(bracket, Token)  # noqa: S101 - for the type checker
         return _Array(bracket, values)
 
-    def QUOTED_PAIR(self, token: Token) -> _Pair:  # noqa: N802 - the name of the terminal
-        end = token.index('"', 1) + 1
-        start = token.index('"', end)
-        value = Token("DOUBLE", token[start:], line=token.line, column=(token.column or 0) + start)
-        return _Pair(Token("RAW_DOUBLE", token[:end], line=token.line, column=token.column), value)
+    def QUOTED_PAIRS(self, token: Token) -> list[_Pair]:  # noqa: N802 - the terminal's name
+        pairs = []
+        line, line_start = token.line or 0, 1 - (token.column or 0)
+        end = 0
+        for found in _QUOTED_PAIR.finditer(token):
+            if lines := token.count("\n", end, found.start()):
+                line += lines
+                line_start = token.rindex("\n", end, found.start()) + 1
+            end = found.end()
+            key, value = (
+                Token(kind, found[kind], line=line, column=found.start(kind) - line_start + 1)
+                for kind in ("RAW_DOUBLE", "DOUBLE")
+            )
+            pairs.append(_Pair(key, value))
+        return pairs
 
     def number_text(self, children: list[Token]) -> _NumberText:
         return _NumberText(children[0], children[1] if len(children) > 1 else None)

@@ -6,6 +6,7 @@ Sources: ADR-30 "Transform rules", nats-server `NewSubjectTransformWithStrict` a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
@@ -28,7 +29,7 @@ from nats_transform.mappings.functions import (
 )
 from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, NOT_LITERAL, SEPARATOR, Filter
 
-_BLANKS = "\t\n\f\r "
+_BLANK = re.compile(r"[\t\n\f\r ]")
 
 
 class Transform:
@@ -263,8 +264,8 @@ def validate_mapping(source: str, destination: str) -> Transform | None:
     """
     if not destination:
         return None
-    for token in destination.split(SEPARATOR):
-        if not looks_like_function(token) and any(blank in token for blank in _BLANKS):
+    for token in destination.split(SEPARATOR) if _BLANK.search(destination) else ():
+        if not looks_like_function(token) and _BLANK.search(token):
             raise InvalidSubject(source, destination, token, "has a blank")
     return Transform(source, destination)
 

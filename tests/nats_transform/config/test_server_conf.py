@@ -205,6 +205,20 @@ def test_every_key_and_value_has_a_place(conf: Path) -> None:
     assert {place.path for place in places} == {str(conf)}
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", ",", " ; ", "\n\n\t", ' # "a": "b"\n'])
+@pytest.mark.parametrize("sign", [": ", "=", "\t:"])
+def test_many_quoted_keys_have_their_places(conf: Path, sign: str, end: str) -> None:
+    """The grammar takes a hundred of them at once."""
+    text = "m {" + "".join(f'"k{n}"{sign}"v{n}"{end}' for n in range(250)) + "}"
+    entries = parse_server_config(write(conf, text)).value["m"].node.value
+    assert len(entries) == 250
+    for n, entry in enumerate(entries.values()):
+        assert (entry.key, entry.node.value) == (f"k{n}", f"v{n}")
+        for place, written in [(entry.place, f'"k{n}"'), (entry.node.place, f'"v{n}"')]:
+            lines = text[: text.index(written)].split("\n")
+            assert (place.line, place.column) == (len(lines), len(lines[-1]) + 1)
+
+
 def test_a_date_is_no_string(conf: Path) -> None:
     tree = parse_server_config(write(conf, "a: 2026-01-01T00:00:00Z"))
     assert tree.value["a"].node.value == Timestamp("2026-01-01T00:00:00Z")
