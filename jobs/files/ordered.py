@@ -143,9 +143,16 @@ def _sorted(rows: Iterable[pa.RecordBatch], path: Path) -> Iterator[tuple[int, P
 
 
 def _kept(path: Path) -> Iterator[pa.RecordBatch]:
-    """The batches of a file that `_sorted` wrote. The file is deleted at the end."""
-    with pa.OSFile(str(path), "rb") as file:
-        reader = pa.ipc.open_file(file)
-        for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
+    """The batches of a file that `_sorted` wrote. The file is deleted at the end.
+
+    It is open only while a batch is read: a merge may go through more files than may be open.
+    """
+    number, count = 0, 1
+    while number < count:
+        with pa.OSFile(str(path), "rb") as file:
+            reader = pa.ipc.open_file(file)
+            count = reader.num_record_batches
+            batch = reader.get_batch(number)
+        yield batch
+        number += 1
     path.unlink()

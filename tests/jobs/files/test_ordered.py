@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -73,3 +75,17 @@ def test_any_files(
     monkeypatch.setattr(read, "BATCH_ROWS", 3)
     files = [sorted(set(file)) for file in files] if is_sorted else files
     check(written(tmp_path, files), files)
+
+
+def test_more_batches_than_files_may_be_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "BATCH_ROWS", 3)
+    scattered = [n * 251 % 601 for n in range(1, 601)]  # so that each batch goes on to the end
+    rows = written(tmp_path, [scattered])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, hard))
+    try:
+        check(rows, [scattered])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
