@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from cli.command import job_command
 from cli.output import print_line
-from nats_transform.words import plural
+from nats_transform.words import and_more, plural
 
 if TYPE_CHECKING:
     from jobs.erase import EraseResult
     from jobs.settings.erase import EraseSettings
+
+_MOST_SHOWN = 20
+"""How many ranges of sequences are shown. `--json` has them all."""
 
 
 @job_command(
@@ -39,8 +42,9 @@ def command(result: EraseResult, settings: EraseSettings) -> None:
     print_line(f"{result.stream}: {plural(result.messages, 'message')} {which}")
     for day, messages in result.days.items():
         print_line(f"{day}: {plural(messages, 'message')}")
-    if result.sequences:
-        print_line(f"sequences {result.sequences.replace(' ', ', ')}, which no ingest brings back")
+    if ranges := result.sequences.split():
+        shown = ", ".join(ranges[:_MOST_SHOWN]) + and_more(len(ranges[_MOST_SHOWN:]))
+        print_line(f"sequences {shown}, which no ingest brings back")
     for name, its in result.tables.items():
         rewritten, deleted = plural(its.rewritten, "data file"), plural(its.deleted, "file")
         print_line(f"{name}: {rewritten} rewritten, {deleted} deleted")
