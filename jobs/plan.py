@@ -148,6 +148,7 @@ def _plan(
         return PlanResult(None, error.blocked, **looked_at)
     if not draft.steps:
         return PlanResult(draft, **looked_at)
+    draft = draft.model_copy(update={"users_account": settings.permissions_account})
     draft, whole = _with_config(draft, settings)
     if certified is not None:
         text, verdict = certified

@@ -54,6 +54,7 @@ from nats_transform.plan.state import (
     differences,
     drained_sources,
     drains,
+    has_to_drain,
     other_fields,
 )
 
@@ -106,6 +107,8 @@ def verify(settings: VerifySettings) -> VerifyResult:
     deviations: list[str] = []
     waits: list[str] = []
     settled = not any(planned.settles for planned in plan.steps[: settings.step])
+    # Whether what the next step takes away has been read: nobody has looked yet.
+    drained = not has_to_drain(plan, settings.step, settings.undo)
     known: set[str] = set()  # the names of servers that should have the mappings too
     if settings.nats is not None:
         for url in settings.nats.urls:
@@ -116,6 +119,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
             known |= others
             if not deviations and any(kind in ("stream", "consumer") for kind, _ in views[-1].seen):
                 waits += asyncio.run(_unread(server, plan, settings.step, settings.undo))
+                drained = True
             if plan.steps[: settings.step] and not deviations and not settings.undo:
                 try:
                     waits += unsettled(server, plan, settings.step)
@@ -132,24 +136,31 @@ def verify(settings: VerifySettings) -> VerifyResult:
             views.append(view)
             known |= others
     for file in settings.config:
-        views.append(_configured(file, plan.account, changes))
+        views.append(_configured(file, plan.users_account or plan.account, changes))
     seen = dict.fromkeys(thing for view in views for thing in view.seen)
     unseen = [" ".join(thing) for thing in changes if thing not in seen]
     unseen += [
         f"mappings {plan.account} on {name}"
         for name in sorted(known - {view.where for view in views})
     ]
-    for kind, name in _in_order(plan, settings.step):
-        if (kind, name) not in seen and not deviations:
-            raise PlanError(f"step {settings.step} cannot be seen: {_CURES[kind]}")
     last = plan.steps[settings.step - 1] if settings.step else None
-    if last is not None and last.settles and not settled and not deviations:
-        raise PlanError(f"step {settings.step} cannot be seen: {_CURES['stream']}")
+    lacking = [kind for kind, name in _in_order(plan, settings.step) if (kind, name) not in seen]
+    if last is not None and last.settles and not settled:
+        lacking.append("stream")
+    if not seen:  # a step that changes nothing shows in the others, if in anything
+        lacking += [kind for kind, _ in _in_order(plan)]
+    if lacking and not deviations:
+        raise PlanError(f"step {settings.step} cannot be seen: {_CURES[lacking[0]]}")
     if not settled:
         unseen.append("schedules and counters")
     if last is not None and last.phase == "hold":
         unseen.append("whether publishers are held")
     deviations += differences(plan, settings.step, views)
+    if not drained and not deviations:
+        raise PlanError(
+            f"nobody can see whether consumers and sources have read all that they lose when "
+            f"{_next(settings.step, settings.undo)}: {_CURES['stream']}"
+        )
     return VerifyResult(
         step=settings.step,
         differences=tuple(dict.fromkeys(deviations)),
@@ -278,7 +289,7 @@ async def _config(
 async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> list[str]:
     """The consumers and sources that still have to read messages which they lose next."""
     unread = []
-    when = f"step {step} is undone" if undo else f"step {step + 1} is taken"
+    when = _next(step, undo)
     async with connection(settings) as client:
         for stream, gone in drained_sources(plan, step, undo):
             shown = await api(client, settings, StreamInfo, f"STREAM.INFO.{stream}")
@@ -306,6 +317,10 @@ async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> 
                     f"{', '.join(drain.filters)} yet: wait before {when}"
                 )
     return unread
+
+
+def _next(step: int, undo: bool) -> str:
+    return f"step {step} is undone" if undo else f"step {step + 1} is taken"
 
 
 async def _last(
@@ -389,7 +404,7 @@ def _monitored(url: str, account: str) -> tuple[View, set[str]]:
         if error.code != _NO_ACCOUNT:
             raise PlanError(f"{url} does not answer: {text_of(error)}") from error
         detail = None
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:
         raise PlanError(f"{url} does not answer: {text_of(error)}") from error
     if detail is None:
         raise PlanError(f"{url} has no account {account}: is it the right server for the plan?")

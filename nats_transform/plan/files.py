@@ -83,7 +83,7 @@ def whole_configs(plan: Plan, text: str, file: str) -> dict[str, str]:
             if change.kind in CONFIGURED
         ]
         if edits:
-            new = edited_config(text, file, plan.account, edits)
+            new = edited_config(text, file, plan.users_account or plan.account, edits)
             texts[f"{_folder(step)}/{plan.config}"] = new
             texts[f"{_folder(step)}/undo/{plan.config}"] = text
             text = new
@@ -317,7 +317,7 @@ def page(plan: Plan) -> str:
         lines += _audit(step, plan)
         if step.wait:
             lines += [f"Then wait until {step.wait}.", ""]
-        if has_to_drain(plan, step.number):
+        if has_to_drain(plan, step.number, undo=True):
             lines += ["Before you undo it, wait until this has exit code 0:", "", "```sh"]
             lines += [f"{verify_command(step)} --undo", "```", ""]
         lines += ["Undo:", "", "```sh", *map(one_line, commands(step, plan, undo=True)), "```", ""]

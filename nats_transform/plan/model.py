@@ -156,6 +156,7 @@ class Plan(_Frozen):
     Attributes:
         format: the version of the format.
         account: the account of the mappings.
+        users_account: the account of the users whose permissions change; null if it is the same.
         current, candidate: the versions of the mappings.
         made_from: the SHA-256 of each file from which the plan was made, by its name.
         steps: the steps, in order.
@@ -172,6 +173,7 @@ class Plan(_Frozen):
 
     format: int = FORMAT
     account: str
+    users_account: str | None = None
     current: str
     candidate: str
     made_from: dict[str, str]

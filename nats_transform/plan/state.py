@@ -136,9 +136,9 @@ def _changes(plan: Plan, step: int, undo: bool) -> Iterator[tuple[Change, Fields
                 yield change, *sides
 
 
-def has_to_drain(plan: Plan, step: int) -> bool:
-    """Whether something must have been read before a step is undone."""
-    return any(drains(plan, step, True)) or any(drained_sources(plan, step, True))
+def has_to_drain(plan: Plan, step: int, undo: bool) -> bool:
+    """Whether something must have been read before the next step, or before this one is undone."""
+    return any(drains(plan, step, undo)) or any(drained_sources(plan, step, undo))
 
 
 def same(thing: Thing, seen: Fields, planned: Fields) -> bool:
@@ -191,7 +191,7 @@ def _ways(mappings: Fields) -> dict[str, Counter[tuple[str, str]]]:
     """The weight of each destination and cluster of each source; "" stands for the source itself.
 
     A server adds the source for what weights leave of 100 %, unless it is listed: then that part is
-    lost.
+    lost. It does so for all other clusters, too, if only some clusters have destinations.
     """
     ways = {}
     for source, destinations in mappings.items():
@@ -202,6 +202,7 @@ def _ways(mappings: Fields) -> dict[str, Counter[tuple[str, str]]]:
             weights["" if is_kept else to, cluster] += destination["weight"]
             totals[cluster] += destination["weight"]
         if all(destination["destination"] != source for destination in destinations):
+            totals.setdefault("", 0)
             weights.update({("", cluster): 100 - total for cluster, total in totals.items()})
         ways[source] = +weights
     return ways

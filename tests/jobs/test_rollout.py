@@ -196,6 +196,15 @@ def test_a_step_that_is_not_there(account: Site, step: str, code: int, told: str
     assert told in err
 
 
+@pytest.mark.parametrize("url", ["http://[::1", f"http://{'x' * 70}:8222"])
+def test_an_address_that_cannot_be(account: Site, url: str) -> None:
+    code, out, err = nats_transform(
+        *("verify", "--plan", str(account.folder / "plan"), "--step", "6", "--monitor", url)
+    )
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"{url} does not answer" in err
+
+
 def test_a_server_of_somebody_else(account: Site, tmp_path: Path) -> None:
     """One line, whatever is looked at."""
     plan = ("verify", "--plan", str(account.folder / "plan"), "--step")
@@ -312,6 +321,13 @@ def test_consumers_that_are_behind(account: Site) -> None:
         "consumer ORDERS/eu has not read all messages under orders.eu yet: "
         "wait before step 7 is taken"
     ])  # fmt: skip
+    # Nobody sees that at a monitoring port.
+    code, out, err = nats_transform(
+        *("verify", "--plan", str(account.folder / "plan"), "--step", "6"),
+        *("--monitor", monitor(account.servers[0])),
+    )
+    assert (code, out) == (2, "")
+    assert "all that they lose when step 7 is taken: give --server URL" in err
     read(account, "eu")
     assert account.verify(6)[0] == 0
     for step in reversed(steps[:6]):

@@ -184,18 +184,23 @@ def test_a_counter_without_its_history(server: NatsServer) -> None:
     asyncio.run(run())
 
 
-def test_a_step_that_cannot_be_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "cure"),
+    [("0", "connect as a user of the system account"), ("3", "give --server URL")],
+    ids=["nothing", "counters"],
+)
+def test_a_step_that_cannot_be_seen(tmp_path: Path, step: str, cure: str) -> None:
     for name, text in files(PLAN, {}).items():
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     (tmp_path / "server.conf").write_text(CONFIG % "\nmappings {}")
     code, out, err = nats_transform(
-        *("verify", "--plan", str(tmp_path), "--step", "3"),
+        *("verify", "--plan", str(tmp_path), "--step", step),
         *("--config", str(tmp_path / "server.conf")),
     )
     assert (code, out) == (2, "")
-    assert "step 3 cannot be seen: give --server URL" in err
+    assert f"step {step} cannot be seen: {cure}" in err
 
 
 def test_a_subject_is_never_an_option_or_a_template_of_a_command(server: NatsServer) -> None:

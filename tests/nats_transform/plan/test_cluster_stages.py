@@ -10,11 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from jobs.jetstream.process import NatsServer, nats_server
+from jobs.verify.run import _monitored
 from nats_transform.config.block import mappings_block
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.plan.build import _mappings
 from nats_transform.plan.stages import Stage, stages
+from nats_transform.plan.state import same
 from tests.conformance.client import Client
+from tests.support.rollout import monitor
 
 NAMES = ("a", "b", "c")
 OLD = AccountMappings(
@@ -81,7 +84,7 @@ def test_many_mappings_are_staged_in_proportion() -> None:
 def server() -> Iterator[NatsServer]:
     # JetStream asks for routes where there is a cluster.
     cluster = "cluster { name: b, listen: '127.0.0.1:-1', routes: ['nats://127.0.0.1:9'] }"
-    with nats_server(f"server_name: s\n{cluster}\n") as running:
+    with nats_server(f"server_name: s\nhttp: '127.0.0.1:-1'\n{cluster}\n") as running:
         yield running
 
 
@@ -95,6 +98,9 @@ def test_a_server_of_one_cluster(server: NatsServer) -> None:
         while server.log.read_text().count("Reloaded server configuration") <= number:
             assert time.monotonic() < deadline, server.log.read_text()[-500:]
             time.sleep(0.02)
+        shown = _monitored(monitor(server), "$G")[0].seen["mappings", "$G"]
+        fits = [same(("mappings", ""), shown, _mappings(each.mappings)) for each in STAGES]
+        assert fits == [each is stage for each in STAGES]
         with Client(server.url) as client:
             heard = client.subscribe("*.x")
             for _ in range(400):
