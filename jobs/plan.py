@@ -148,7 +148,14 @@ def _plan(
         return PlanResult(None, error.blocked, **looked_at)
     if not draft.steps:
         return PlanResult(draft, **looked_at)
-    draft = draft.model_copy(update={"users_account": settings.permissions_account})
+    usual = PlanSettings.model_fields
+    criteria = {
+        name: value
+        for name in ("tolerance", "confidence")
+        if (value := getattr(settings, name)) != usual[name].default
+    }
+    more = {"users_account": settings.permissions_account, "criteria": criteria}
+    draft = draft.model_copy(update=more)
     draft, whole = _with_config(draft, settings)
     if certified is not None:
         text, verdict = certified

@@ -299,7 +299,10 @@ def _shift(
             percent=stage.percent,
             cluster=stage.cluster,
             needs=needs(stage),
-            wait=f"{_AUDITED}, and {_DRAINED}" if is_last else _AUDITED,
+            wait=", and ".join(
+                [_AUDITED] * any(mapping.is_split() for mapping in stage.mappings.mappings)
+                + [_DRAINED] * is_last
+            ),
         )
         old = stage.mappings
 

@@ -15,7 +15,7 @@ from nats_transform.config.edit import Edit
 from nats_transform.config.edit import edited as edited_config
 from nats_transform.errors import NatsTransformError, printable
 from nats_transform.plan.model import Change, Plan, Step
-from nats_transform.plan.state import has_to_drain
+from nats_transform.plan.state import has_to_drain, is_split
 from nats_transform.untrusted import markdown_code, markdown_text, one_line
 from nats_transform.words import plural
 
@@ -326,7 +326,7 @@ def page(plan: Plan) -> str:
 
 def _audit(step: Step, plan: Plan) -> Iterator[str]:
     """How long a stage must run, and the audit that judges it."""
-    if step.percent is None:
+    if not (audit := audit_commands(step, plan)):
         return
     for need in step.needs:
         source = markdown_code(need.source)
@@ -343,19 +343,23 @@ def _audit(step: Step, plan: Plan) -> Iterator[str]:
         "2026-11-30T12:00Z. The verdict must be `within`:",
         "",
         "```sh",
-        *audit_commands(step, plan),
+        *audit,
         "```",
         "",
     )
 
 
-def audit_commands(step: Step, plan: Plan) -> tuple[str, str]:
-    """The commands that judge a stage."""
+def audit_commands(step: Step, plan: Plan) -> tuple[str, ...]:
+    """The commands that judge a stage; none if nothing is split in it, as in most last ones."""
+    if not is_split(step):
+        return ()
     mapping = next(path(step, change, False) for change in step.changes)
     stream = shlex.quote(plan.audited or "STREAM")
+    given = "".join(f" --{name} {value:g}" for name, value in plan.criteria.items())
     return (
         f"nats-transform ingest --stream {stream}",
-        f"nats-transform audit --observed --stream {stream} --mapping {mapping} --since MOMENT",
+        f"nats-transform audit --observed --stream {stream} --mapping {mapping} --since MOMENT"
+        f"{given}",
     )
 
 

@@ -162,6 +162,7 @@ class Plan(_Frozen):
         steps: the steps, in order.
         accepted: the findings that were accepted.
         audited: the stream in which the audit looks for the messages; null if none is known.
+        criteria: the options of the audits that are not as usual, such as `tolerance`.
         files: the SHA-256 of each other file of the folder, by its path.
         certificate: what the certificate in the folder says; null if none was given.
         at_once: the sources that no weights can split, each with the reason.
@@ -180,6 +181,7 @@ class Plan(_Frozen):
     steps: tuple[Step, ...]
     accepted: tuple[Accepted, ...] = ()
     audited: str | None = None
+    criteria: dict[str, float] = {}
     certificate: Certified | None = None
     at_once: dict[str, str] = {}
     config: str | None = None

@@ -12,7 +12,7 @@ from nats_transform.mappings.mapping import AccountMappings, Destination
 from nats_transform.mappings.mapping import Mapping as SubjectMapping
 from nats_transform.mappings.subject import is_subset
 from nats_transform.mappings.transform import number_wildcards
-from nats_transform.plan.model import Change, Plan
+from nats_transform.plan.model import Change, Plan, Step
 
 Thing: TypeAlias = tuple[str, str]
 """The kind and the name of a change."""
@@ -139,6 +139,12 @@ def _changes(plan: Plan, step: int, undo: bool) -> Iterator[tuple[Change, Fields
 def has_to_drain(plan: Plan, step: int, undo: bool) -> bool:
     """Whether something must have been read before the next step, or before this one is undone."""
     return any(drains(plan, step, undo)) or any(drained_sources(plan, step, undo))
+
+
+def is_split(step: Step) -> bool:
+    """Whether a step's mappings have weights or clusters, which an audit can judge."""
+    mappings = [change.after for change in step.changes if change.kind == "mappings"]
+    return any(each.is_split() for fields in mappings for each in mappings_of(fields).mappings)
 
 
 def same(thing: Thing, seen: Fields, planned: Fields) -> bool:

@@ -102,7 +102,31 @@ def test_a_folder_with_every_step(project: Path) -> None:
     assert f"needs about {need.messages:,} messages (about {need.hours:,.1f} hours" in page
     audit = "audit --observed --stream ORDERS --mapping 04-shift/mappings-G.conf"
     assert audit in page
+    # All messages go one way in the last stage: there's nothing to audit.
+    assert "--mapping 05-shift" not in page + (folder / "index.html").read_text()
+    assert [step.wait for step in made.steps[3:5]] == [
+        "the audit of this stage says `within`",
+        "consumers and sources have read every message under the old subjects",
+    ]
     assert not list(project.glob("nats-transform-*"))
+
+
+def test_audits_are_as_strict_as_asked(project: Path) -> None:
+    assert plan("--stages", "10,100", "--tolerance", "0.2")[0] == 0
+    for page in ("README.md", "index.html"):
+        assert "--since MOMENT --tolerance 0.2\n" in (project / "plan" / page).read_text()
+
+
+def test_users_of_another_account(project: Path) -> None:
+    user = '{ user: app, password: x, permissions: { publish: ["orders.*"] } }'
+    (project / "server.conf").write_text(f"accounts {{ SHOP {{ users: [{user}] }} }}\n")
+    given = ("--stages", "100", "--permissions-account", "SHOP")
+    code, out, err = plan(*given)
+    assert code == 0, out + err
+    verify = ("verify", "--plan", "plan", "--config", "server.conf", "--step")
+    code, out, err = nats_transform(*verify, "3")
+    assert (code, err) == (1, "")
+    assert "permissions app: step 3 is not in force" in out
 
 
 def test_the_whole_configuration_of_each_step(
