@@ -241,13 +241,13 @@ def _measure(
 
     The key is made of the wildcards that all ends of a mapping carry as they are.
     """
-    makers: dict[tuple[int, str], tuple[End, ...]] = {}
+    makers: dict[tuple[int, str], tuple[tuple[End, Mapping], ...]] = {}
     ends: dict[tuple[int, str], tuple[End, ...]] = {}
     carried: dict[tuple[int, str], set[int]] = {}
     for candidate in known:
         fit = candidate.period, candidate.shape.pattern
         of = candidate.period, candidate.end.source
-        makers[fit] = (*makers.get(fit, ()), candidate.end)
+        makers[fit] = (*makers.get(fit, ()), (candidate.end, candidate.mapping))
         if is_audited(candidate.mapping):
             ends[of] = (*ends.get(of, ()), candidate.end)
             places = candidate.shape.places

@@ -10,6 +10,7 @@ import numpy as np
 from nats_transform.audit import End, Scope
 from nats_transform.audit.chance import STRETCH, Draws
 from nats_transform.kernel.counting import MOST_CELLS, Coded
+from nats_transform.mappings.mapping import Mapping as SubjectMapping
 
 
 @dataclass(frozen=True)
@@ -18,20 +19,32 @@ class Measure:
 
     Attributes:
         ends: the ends of each mapping with weights, by mapping version and source.
-        makers: all ends that make the subjects of a pattern, by mapping version and pattern.
+        makers: all ends that make the subjects of a pattern, each with its mapping, by mapping
+            version and pattern.
         others: the patterns of subjects that something else publishes to, too.
         keyed: the mappings whose messages have a key.
     """
 
     ends: Mapping[tuple[int, str], tuple[End, ...]]
-    makers: Mapping[tuple[int, str], tuple[End, ...]]
+    makers: Mapping[tuple[int, str], tuple[tuple[End, SubjectMapping], ...]]
     others: frozenset[str]
     keyed: Collection[tuple[int, str]]
 
-    def maker(self, index: int, patterns: Iterable[str]) -> tuple[str, int] | None:
-        """The source and the place in `ends` of the one end that made a subject of patterns."""
+    def maker(
+        self, index: int, patterns: Iterable[str], cluster: str | None
+    ) -> tuple[str, int] | None:
+        """The source and the place in `ends` of the one end that made a subject of patterns.
+
+        Ends that are listed for the cluster come before those for others, which may look the same.
+        """
         fits = frozenset(patterns)
-        made_by = [end for pattern in fits for end in self.makers.get((index, pattern), ())]
+        fitting = [maker for pattern in fits for maker in self.makers.get((index, pattern), ())]
+        listed = [
+            end
+            for end, mapping in fitting
+            if any(share.destination == end.destination for share in mapping.shares(cluster))
+        ]
+        made_by = listed or [end for end, _ in fitting]
         if len(made_by) != 1 or fits & self.others:
             return None
         (end,) = made_by
@@ -67,27 +80,27 @@ class Measuring:
         names: list[str] = []
         uncounted = len(self.measure.ends) * len(clusters.values)  # a group behind all others
         kind = np.min_scalar_type(uncounted + len(clusters.values))  # short numbers sort fast
-        groups = np.full(len(fitting), uncounted, kind)  # of each cell, in the first cluster
-        ends = np.zeros(len(fitting), np.int32)
+        groups = np.full((len(fitting), len(clusters.values)), uncounted, kind)
+        ends = np.zeros(groups.shape, np.int32)
         for cell, patterns in enumerate(fitting):
-            maker = self.measure.maker(index, patterns)
-            if maker is not None:
-                name, ends[cell] = maker
-                if name not in names:
-                    names.append(name)
-                groups[cell] = names.index(name) * len(clusters.values)
-        of_row = groups[cells]
-        of_row += clusters.numbers.astype(kind)
+            for number, cluster in enumerate(clusters.values):
+                maker = self.measure.maker(index, patterns, cluster)
+                if maker is not None:
+                    name, ends[cell, number] = maker
+                    if name not in names:
+                        names.append(name)
+                    groups[cell, number] = names.index(name) * len(clusters.values) + number
+        of_row = groups[cells, clusters.numbers]
         if len(repeats.values) > 1:
             of_row[repeats.numbers != 0] = uncounted
         # A stable sort leaves the messages of a group in their order.
         order = np.argsort(of_row, kind="stable")
-        places, hashes = ends[cells[order]], hashes[order]
+        places, hashes = ends[cells, clusters.numbers][order], hashes[order]
         start = 0
         for group, count in enumerate(np.bincount(of_row)[:uncounted].tolist()):
             if count:
-                source, cluster = divmod(group, len(clusters.values))
-                scope = index, names[source], clusters.values[cluster]
+                source, number = divmod(group, len(clusters.values))
+                scope = index, names[source], clusters.values[number]
                 mine = slice(start, start + count)
                 self._add(scope, places[mine], hashes[mine])
                 start += count

@@ -46,6 +46,7 @@ from nats_transform.audit import (
     is_audited,
     worst_of,
 )
+from nats_transform.errors import did_you_mean, printable
 from nats_transform.mappings.unseen import unseen_line
 from nats_transform.words import plural
 
@@ -76,6 +77,13 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
             Assessment(Verdict.NOTHING, (), (), 0),
             notes=(f"no mapping {where} has weights, so there is nothing to audit",),
         )
+    sources = {mapping.source for mapping in audited}
+    for count in settings.published:
+        if count.source not in sources:
+            raise AuditError(
+                f"{settings.mapping} has no mapping of {printable(count.source)} with weights or "
+                f"clusters, so its count says nothing{did_you_mean(count.source, sources)}"
+            )
     _check_times(settings, periods)
     audited_rows = _observed if settings.observed else _expected
     result = audited_rows(spark, settings, periods)

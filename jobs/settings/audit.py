@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -158,6 +159,12 @@ class AuditSettings(JudgedDays, MappedDays):
             )
         if self.source_stream and self.published:
             raise ValueError("give a source stream or counts of what was published, not both")
+        counted = Counter((count.source, count.cluster) for count in self.published)
+        for (source, _), times in counted.items():
+            if times > 1:
+                raise ValueError(
+                    f"{printable(source)} is counted {times} times: give the sum of its counts"
+                )
         for filter in (*self.captured, *self.publishers):
             if not is_valid_filter(filter):
                 raise ValueError(f"{printable(filter)} is not a valid subject filter")

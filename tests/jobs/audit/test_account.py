@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from jobs.audit.headline import headline
 from jobs.audit.result import AuditError, AuditResult
@@ -125,6 +126,15 @@ def test_messages_that_are_missing(tmp_path: Path, lost: int, counter: bool) -> 
     assert result.verdict is (Verdict.OUTSIDE if lost > 1_000 else Verdict.WITHIN)
     if lost > 1_000:
         assert f"{lost:,} of {MESSAGES:,} published messages are missing" in headline(result)
+
+
+def test_a_count_of_nothing_that_is_audited(tmp_path: Path) -> None:
+    """It must not look as if nothing were missing."""
+    told = "m.conf has no mapping of .shop. with weights or clusters, so its count says nothing"
+    with pytest.raises(AuditError, match=f"{told}; did you mean shop.>"):
+        observe(tmp_path, stored(published()), published=[("shop", MESSAGES)])
+    with pytest.raises(ValidationError, match="is counted 2 times: give the sum"):
+        observe(tmp_path, [], published=[("shop.>", MESSAGES), ("shop.>", 10)])
 
 
 def test_others_who_publish_to_a_destination(tmp_path: Path) -> None:

@@ -28,11 +28,29 @@ MESSAGES = 12_000
 MAPPINGS = AccountMappings(
     [Mapping("shop.*.*", [Destination("v1.$2.$1", 90), Destination("shop.$2.v2.$1", 10)])]
 )
+# The server takes each text once, so those of the second cluster are written in another way.
+BY_CLUSTER = AccountMappings(
+    [
+        Mapping(
+            "shop.*.*",
+            [
+                *(Destination(d.subject, d.weight, "e") for d in MAPPINGS.mappings[0].destinations),
+                Destination("v1.$02.$01", 90, "w"),
+                Destination("shop.$02.v2.$01", 10, "w"),
+            ],
+        )
+    ]
+)
 KEYS = np.random.default_rng(3).integers(0, 100, MESSAGES)
 DRAWS = np.random.default_rng(4).random(MESSAGES)
 
 
-def audited(folder: Path, is_canary: Callable[[int], bool], odd: str = "") -> AuditResult:
+def audited(
+    folder: Path,
+    is_canary: Callable[[int], bool],
+    odd: str = "",
+    mappings: AccountMappings = MAPPINGS,
+) -> AuditResult:
     """The audit of messages of two clusters in turn; those of a stranger are between them."""
     warehouse = tables.Warehouse(dir=folder)
     rows = []
@@ -47,9 +65,10 @@ def audited(folder: Path, is_canary: Callable[[int], bool], odd: str = "") -> Au
     settings = AuditSettings(
         stream="OUT", mapping=Path("m.conf"), warehouse=warehouse, observed=True, tolerance=5
     )
-    return run(HERE, settings, [Period(MAPPINGS, "v")])
+    return run(HERE, settings, [Period(mappings, "v")])
 
 
+@pytest.mark.parametrize("mappings", [MAPPINGS, BY_CLUSTER], ids=["all clusters", "each cluster"])
 @pytest.mark.parametrize(
     ("is_canary", "verdict", "said"),
     [
@@ -61,9 +80,13 @@ def audited(folder: Path, is_canary: Callable[[int], bool], odd: str = "") -> Au
     ids=["draws", "every tenth", "10 of 100 keys"],
 )
 def test_order_and_keys(
-    tmp_path: Path, is_canary: Callable[[int], bool], verdict: Verdict, said: str
+    tmp_path: Path,
+    is_canary: Callable[[int], bool],
+    verdict: Verdict,
+    said: str,
+    mappings: AccountMappings,
 ) -> None:
-    result = audited(tmp_path, is_canary)
+    result = audited(tmp_path, is_canary, mappings=mappings)
     assert result.verdict is verdict
     assert said in headline(result)
     assert result.fails("outside") is (verdict is Verdict.NOT_RANDOM)
@@ -149,7 +172,9 @@ def test_messages_of_several_batches_are_in_one_row() -> None:
     """And messages that two ends can have made, or that were stored before, are left out."""
     one, two = End("s", "a"), End("s", "b")
     ends = {(0, "s"): (one, two)}
-    makers = {(0, "a"): (one,), (0, "b"): (two,), (0, "both"): (one, two)}
+    mapping = Mapping("s", [Destination("a", 50), Destination("b", 50)])
+    made_one, made_two = (one, mapping), (two, mapping)
+    makers = {(0, "a"): (made_one,), (0, "b"): (made_two,), (0, "both"): (made_one, made_two)}
     measuring = Measuring(Measure(ends, makers, frozenset({"other"}), {(0, "s")}))
     patterns = ["a", "b", "both", "other", None]
     rng = np.random.default_rng(1)
