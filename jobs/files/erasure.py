@@ -70,7 +70,7 @@ class Match:
 
     def _are_meant(self, rows: pa.RecordBatch) -> np.ndarray:
         if self.subject is not None:
-            return Covering([self.subject])(rows.column("subject"))
+            return Covering([self.subject]).stored(rows.column("subject"))
         if self.header is None:
             return (self.sequences or NONE).has(rows.column("seq"))
         headers = rows.column("headers")

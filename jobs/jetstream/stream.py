@@ -158,17 +158,28 @@ async def count_from(
 
 
 async def message_at(
-    client: RawClient, nats: NatsSettings, stream: str, sequence: int
+    client: RawClient,
+    nats: NatsSettings,
+    stream: str,
+    sequence: int,
+    subject: str | None = None,
 ) -> tuple[int, int] | None:
     """Sequence and time (ns) of the first message at or after a sequence, or None."""
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(sequence, 1)}
-    first = await _first_message(client, nats, stream, start)
+    first = await _first_message(client, nats, stream, start, subject)
     if first is not None and first[0] < sequence:
         raise ArchiveError(
             f"stream {stream} on {nats.where} gives sequence {first[0]} when asked for {sequence} "
             "or later: is it a nats-server?"
         )
     return first
+
+
+async def last_message(
+    client: RawClient, nats: NatsSettings, stream: str, subject: str | None
+) -> tuple[int, int] | None:
+    """Sequence and time (ns) of the last message, or None."""
+    return await _first_message(client, nats, stream, {"deliver_policy": "last"}, subject)
 
 
 async def sequence_at(
@@ -182,10 +193,14 @@ async def sequence_at(
 
 
 async def _first_message(
-    client: RawClient, nats: NatsSettings, stream: str, start: Mapping[str, Any]
+    client: RawClient,
+    nats: NatsSettings,
+    stream: str,
+    start: Mapping[str, Any],
+    subject: str | None = None,
 ) -> tuple[int, int] | None:
     try:
-        async with consumer(client, nats, stream, None, **start) as (name, info):
+        async with consumer(client, nats, stream, subject, **start) as (name, info):
             if not info.num_pending:
                 return None
             # As bytes: nats-py stops reading at a subject that is not UTF-8.

@@ -111,7 +111,7 @@ class ArchiveReader:
         """Which messages have a wanted subject; None if all do."""
         if self.settings.subject is None:
             return None
-        return pa.array(_covering(self.settings.subject)(batch.subjects()))
+        return pa.array(_covering(self.settings.subject).stored(batch.subjects()))
 
 
 @cache
@@ -202,17 +202,27 @@ class ArchiveSource:
     def check(self, table: Table, have: Coverage) -> None:
         """Compares the first and last message that both have, by time."""
         label = self.settings.label or self.settings.stream
-        both = have & Coverage.of([(self._head.messages.after + 1, self._last)])
-        for sequence in {both.ranges[0][0], both.ranges[-1][1]} if both else set():
-            batch = next(self._batches(sequence, self._last), None)
-            if batch is None or batch.sequences[0] not in have:
-                continue
-            if times_of(table, label, int(batch.sequences[0])) != [int(batch.times[0])]:
+        for place, runs in ((0, iter(self._runs)), (-1, reversed(self._runs))):
+            known = next(filter(None, (self._known(run, have) for run in runs)), None)
+            if known is not None and times_of(table, label, known[place][0]) != [known[place][1]]:
                 raise ArchiveError(
-                    f"message {batch.sequences[0]} of backup {self.backup.folder} is not the one "
+                    f"message {known[place][0]} of backup {self.backup.folder} is not the one "
                     f"in the table as {label}: the backup is from another stream, or from one "
                     "that was deleted and created again; ingest it under another name"
                 )
+
+    def _known(self, run: Run, have: Coverage) -> list[tuple[int, int]]:
+        """(sequence, time) of the wanted messages of a run that the table must have."""
+        known: list[tuple[int, int]] = []
+        if not run.messages or not have & Coverage.of([(run.first, run.last)]):
+            return known
+        for batch in self._batches(run.first, run.last):
+            is_known = have.has(pa.array(batch.sequences))
+            if (wanted := self._reader.wanted(batch)) is not None:
+                is_known &= wanted.to_numpy(zero_copy_only=False)
+            both = batch.sequences[is_known], batch.times[is_known]
+            known += zip(*(column.tolist() for column in both), strict=True)
+        return known
 
     def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
         """Spans that end at midnight (UTC), where the times of the messages let them."""

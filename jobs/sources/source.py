@@ -23,6 +23,7 @@ from jobs.jetstream.stream import (
     JetStreamSettings,
     StreamState,
     count_from,
+    last_message,
     message_at,
     sequence_at,
     split,
@@ -30,6 +31,7 @@ from jobs.jetstream.stream import (
     wanted_range,
 )
 from jobs.settings.connection import NatsSettings
+from jobs.warehouse.accounting import Archived
 from jobs.warehouse.rows import DAY_NS
 from jobs.warehouse.tables import times_of
 from nats_transform.kernel.coverage import NONE, Coverage
@@ -104,7 +106,8 @@ class StreamSource:
     def check(self, table: Table, have: Coverage) -> None:
         """Compares the first and last message that both have, by time."""
         label = self.settings.label or self.settings.stream
-        for sequence, ts_ns in asyncio.run(self._probe(have)):
+        last = Archived.of(table, label).last_seq or 0
+        for sequence, ts_ns in asyncio.run(self._probe(have, last)):
             if times_of(table, label, sequence) != [ts_ns]:
                 raise ArchiveError(
                     f"message {sequence} of stream {self.settings.stream} on {self.nats.where} is "
@@ -112,17 +115,21 @@ class StreamSource:
                     "deleted and created again; ingest it under another name"
                 )
 
-    async def _probe(self, have: Coverage) -> list[tuple[int, int]]:
-        """(sequence, time) of messages that the table must have."""
+    async def _probe(self, have: Coverage, last: int) -> list[tuple[int, int]]:
+        """(sequence, time) of messages that the table must have; `last` is the last it ever had."""
+        stream, subject = self.settings.stream, self.settings.subject
         async with connection(self.nats) as client:
             state = await self._state(client)
             both = have & Coverage.of([(state.first, state.last)])
-            known = []
-            for sequence in {both.ranges[0][0], both.ranges[-1][1]} if both else set():
-                message = await message_at(client, self.nats, self.settings.stream, sequence)
-                if message is not None and message[0] in have:
-                    known.append(message)
-            return known
+            if not both:
+                return []
+            messages = [await message_at(client, self.nats, stream, both.ranges[0][0], subject)]
+            if last > state.last:
+                messages.append(await last_message(client, self.nats, stream, subject))
+            else:  # a subject filter leaves sequences after the last message covered too
+                end = min(last, both.ranges[-1][1])
+                messages.append(await message_at(client, self.nats, stream, end, subject))
+            return [message for message in messages if message and message[0] in have]
 
     def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
         """Spans that end at midnight (UTC), where the stream's times let them."""

@@ -10,15 +10,16 @@ import pyarrow as pa
 
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.program import Program
-from nats_transform.kernel.rules import End, Ends, Rule, State
+from nats_transform.kernel.rules import NOT_LITERAL, End, Ends, Rule, State
 from nats_transform.mappings.mapping import Fate
-from nats_transform.mappings.subject import Filter
+from nats_transform.mappings.subject import Filter, decode, matches
 
 
 class Covering:
     """The filters of a stream or a consumer: what a subscription with one of them would get."""
 
     def __init__(self, filters: Sequence[str]) -> None:
+        self._filters = filters
         covered = State(Fate.UNMATCHED)
         rules = [
             Rule(Pattern.of_subscription(Filter(filter)), str(number), Ends([End(covered)]))
@@ -32,4 +33,20 @@ class Covering:
         covered: npt.NDArray[np.bool_] = (
             self._program.run(subjects).states.to_numpy() == self._covered
         )
+        return covered
+
+    def stored(self, subjects: pa.Array) -> npt.NDArray[np.bool_]:
+        """Whether a consumer with one of the filters gets each subject, if a stream has it.
+
+        A stream's subject transform can store what nobody can publish, such as `orders..17`.
+
+        Source: nats-server `isSubsetMatchTokenized`, by which the file store chooses.
+        """
+        states = self._program.run(subjects).states.to_numpy()
+        covered: npt.NDArray[np.bool_] = states == self._covered
+        (illegal,) = np.nonzero(states < len(NOT_LITERAL))
+        texts = subjects.take(pa.array(illegal)).cast(pa.binary()).to_pylist()
+        for row, text in zip(illegal.tolist(), texts, strict=True):
+            subject = None if text is None else decode(text)
+            covered[row] = subject is not None and any(matches(subject, f) for f in self._filters)
         return covered

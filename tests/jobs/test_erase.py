@@ -341,6 +341,19 @@ def test_what_is_meant(warehouse: Warehouse, dump: Path, which: dict[str, str], 
     assert erased(warehouse, yes=False, **which).messages == count
 
 
+def test_illegal_subjects_are_meant_too(warehouse: Warehouse, tmp_path: Path) -> None:
+    """A stream's subject transform stores them; nobody can publish them."""
+    subjects = ["u.x", "u..x", "u.", "u.*.x", "v..x"]
+    lines = [
+        json.dumps({"seq": seq, "ts": str(DAY), "subject": subject})
+        for seq, subject in enumerate(subjects, 1)
+    ]
+    (tmp_path / "odd.jsonl").write_text("\n".join(lines))
+    ingested(warehouse, tmp_path / "odd.jsonl")
+    erased(warehouse, subject="u.>")
+    assert [row.subject for row in rows_of(warehouse, "S")] == [b"v..x"]
+
+
 @pytest.mark.parametrize(
     ("which", "says"),
     [

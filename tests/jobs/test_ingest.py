@@ -34,6 +34,7 @@ from jobs.warehouse.tables import open_table, snapshot_properties
 from tests.support.archive import rows_of
 from tests.support.digest import digest_of
 from tests.support.silence import silent_after
+from tests.support.stream_backups import back_up, restore
 
 pytestmark = pytest.mark.server
 
@@ -145,11 +146,44 @@ def test_a_subject_filter_belongs_to_the_archive(run: Run, stream: Any) -> None:
     assert other.messages == 70
 
 
-def test_another_stream_of_the_same_name_is_refused(
+def test_a_stream_is_followed_with_a_subject_filter(
     run: Run, warehouse: Warehouse, stream: Any
 ) -> None:
+    subject = f"{stream.name}.n.2"
+    stream.count(70)
+    run(stream.name, subject=subject)
+    assert run(stream.name, subject=subject).added == 0
+    stream.count(30)
+    stream.delete(2)
+    result = run(stream.name, subject=subject)
+    check(warehouse, result)
+    assert (result.messages, result.added) == (14, 4)
+
+
+def test_a_stream_that_went_back_is_refused_with_a_subject_filter(
+    run: Run, stream: Any, tmp_path: Path
+) -> None:
+    """Its first message is still the archived one, but the last is not."""
+    subject = f"{stream.name}.n.2"
+    stream.count(10)
+    folder = back_up(stream, tmp_path / "backup")
     stream.count(20)
-    run(stream.name)
+    run(stream.name, subject=subject)
+    for more in (5, 40):
+        stream.run(lambda js: js.delete_stream(stream.name))
+        restore(stream.server.url, folder)
+        stream.count(more)
+        with pytest.raises(ArchiveError, match="it's another stream"):
+            run(stream.name, subject=subject)
+
+
+@pytest.mark.parametrize("subject", [None, "n.2"])
+def test_another_stream_of_the_same_name_is_refused(
+    run: Run, warehouse: Warehouse, stream: Any, subject: str | None
+) -> None:
+    wanted = subject and f"{stream.name}.{subject}"
+    stream.count(20)
+    run(stream.name, subject=wanted)
 
     async def again(js: Any) -> None:
         await js.delete_stream(stream.name)
@@ -161,7 +195,7 @@ def test_another_stream_of_the_same_name_is_refused(
     with pytest.raises(
         ArchiveError, match="it's another stream, or one that was deleted and created again"
     ):
-        run(stream.name)
+        run(stream.name, subject=wanted)
     assert files_in(warehouse) == before
 
 

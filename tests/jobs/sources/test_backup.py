@@ -18,11 +18,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nats.js.api import SubjectTransform
 
 from jobs.errors import ArchiveError
 from jobs.ingest import ingest
 from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import format_headers
+from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
 from jobs.progress import Step, watched
@@ -39,6 +41,7 @@ from nats_transform.backup.s2 import Decoder
 from nats_transform.kernel.coverage import Coverage
 from tests.support.backups import Entry, archive, packed, state_of
 from tests.support.stream_backups import back_up
+from tests.support.streams import Stream
 
 pytestmark = pytest.mark.server
 SPARK = SessionOnDemand(SparkSettings())
@@ -86,6 +89,9 @@ def test_a_backup_and_its_stream_are_the_same(
         found = [result.model_dump(exclude={"snapshot_id"}) for result in results]
         assert found[0] == found[1]
         assert found[0]["messages"] > 30
+        place = Warehouse(dir=tmp_path / f"backup-{number}")
+        settings |= {"backup": folder, "warehouse": place}
+        assert ingest(SPARK, IngestSettings.model_validate(settings)).added == 0
     whole = Warehouse(dir=tmp_path / "backup-0")
     rows = open_table(whole, MESSAGES).scan(row_filter="seq = 1").to_arrow().to_pylist()
     usual = format_headers([(b"b", b"1"), (b"A", b"2"), (b"A", b"3")])
@@ -97,6 +103,46 @@ def test_a_backup_and_its_stream_are_the_same(
     assert (followed.messages, followed.added) == (310, 10)
     again = ingest(SPARK, IngestSettings(backup=folder, **wanted))
     assert (again.messages, again.added) == (310, 0)
+
+
+@pytest.fixture(scope="module")
+def odd(nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A stream whose transform stores illegal subjects, and its backup."""
+    name = "ODD"
+    change = SubjectTransform(src=f"{name}.in.*", dest=f"{name}.out.{{{{split(1,-)}}}}")
+    config = {"subjects": [f"{name}.>"], "subject_transform": change}
+    stream = Stream(nats_server, name)
+
+    async def fill(js: Any) -> None:
+        await js.add_stream(name=name, **config)
+        for subject in ODD:
+            await js.publish(f"{name}.{subject}", b"x")
+
+    stream.run(fill)
+    return stream, back_up(stream, tmp_path_factory.mktemp("odd") / "backup")
+
+
+# Stored as out.a, out..17, out.17, out., out.a.17.b, out.*.17, in.*, in.> and x.17.
+ODD = ["in.a", "in.--17", "in.17--", "in.-", "in.a-17-b", "in.*-17", "in.*", "in.>", "x.17"]
+
+
+@pytest.mark.parametrize(
+    "wanted", [">", "out.>", "*.>", "out.*", "out.*.17", "*.*", "out.17", "in.*", "in.>"]
+)
+def test_a_filter_takes_illegal_subjects_as_the_server_does(
+    odd: tuple[Any, Path], warehouse: Warehouse, wanted: str
+) -> None:
+    stream, folder = odd
+    subject = f"{stream.name}.{wanted}"
+
+    async def consume(js: Any) -> list[int]:
+        consumer = await js.pull_subscribe(subject, stream=stream.name)
+        messages = await consumer.fetch(len(ODD), timeout=0.5)
+        return [message.metadata.sequence.stream for message in messages]
+
+    ingest(SPARK, IngestSettings(stream="S", backup=folder, subject=subject, warehouse=warehouse))
+    rows = open_table(warehouse, MESSAGES).scan(selected_fields=("seq",)).to_arrow()
+    assert sorted(rows["seq"].to_pylist()) == stream.run(consume)
 
 
 STORES = [
@@ -207,6 +253,23 @@ def test_spans_end_at_midnight(dated: Backup) -> None:
     ]  # fmt: skip
     some = source_of(dated).plan(Coverage.of([(1, 7), (12, 12), (28, 40)]))
     assert [(s.first, s.last, s.messages) for s in some] == [(8, 11, 1), (13, 27, 5)]
+
+
+@pytest.mark.parametrize("changed", [pytest.param(0, id="first"), pytest.param(8, id="last")])
+@pytest.mark.parametrize("subject", [None, "s.1"])
+def test_a_backup_of_another_stream_is_refused(
+    dated: Backup, warehouse: Warehouse, subject: str | None, changed: int
+) -> None:
+    """The message that tells them apart need not be at an end of what the table covers."""
+    settings = IngestSettings(
+        stream="S", backup=dated.folder, subject=subject, warehouse=warehouse, until=29
+    )
+    ingest(SPARK, settings)
+    name, time, *rest = DATED[changed]
+    other = [*DATED[:changed], (name, time + 1, *rest), *DATED[changed + 1 :]]
+    dated.content.write_bytes(packed(archive(other), 70))
+    with pytest.raises(ArchiveError, match=f"message {3 * changed + 3} .* is from another stream"):
+        ingest(SPARK, settings)
 
 
 @pytest.fixture
