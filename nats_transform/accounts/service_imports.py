@@ -30,7 +30,7 @@ def stuck_services(imports: Sequence[Entry], moves: Moves) -> Iterator[tuple[Ent
     """Imports of services that some requests would no longer reach, with the move of these."""
     wide = services_with(imports, moves)
     for entry, move in _requests(imports, moves):
-        names = move.names(entry.to or entry.subject)
+        names = move.names(entry.local)
         if names is not None and not any(
             other.kind == entry.kind and is_subset(names[1], of=other.local) for other in wide
         ):

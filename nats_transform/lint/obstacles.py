@@ -61,7 +61,7 @@ def obstacles(
         Obstacle(
             "service-import",
             f"import of {shown(entry.subject)} from account {shown(entry.account)}",
-            f"the mapping moves requests under {shown(entry.to or entry.subject)} away from it, "
+            f"the mapping moves requests under {shown(entry.local)} away from it, "
             "and no import can take them under their new names",
             move.part,
         )
