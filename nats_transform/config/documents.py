@@ -30,6 +30,16 @@ _FIELDS = ("subject", "weight", "cluster")
 _STREAM_FIELDS = frozenset(
     {"subjects", "retention", "storage", "mirror", "sources", "subject_transform", "republish"}
 )
+_CONSUMER_FIELDS = frozenset(
+    {
+        "stream_name",
+        "ack_policy",
+        "deliver_policy",
+        "durable_name",
+        "filter_subject",
+        "filter_subjects",
+    }
+)
 
 
 def is_mappings(tree: Node) -> bool:
@@ -132,14 +142,16 @@ def stream_section(tree: Node) -> Node | None:
     return None
 
 
-def stream_of(node: Node) -> StreamConfig:
+def stream_of(node: Node, tree: Node) -> StreamConfig:
     """The stream configuration in a part of a tree.
 
     Raises:
-        InvalidConfig: nats-server refuses it.
+        InvalidConfig: nats-server refuses it, or it is a consumer.
     """
     from nats_transform.streams.stream import parse_stream
 
+    if _CONSUMER_FIELDS & {*entries_of(tree), *entries_of(node)}:
+        raise node.place.error("this is a consumer; give it with --consumers")
     try:
         return parse_stream(plain(node))
     except InvalidStream as error:

@@ -189,7 +189,7 @@ def _everything(name: str) -> list[Located]:
         )
     tree = tree_of(source, text, name)
     if (stream := stream_section(tree)) is not None:
-        return [Located(stream_of(stream))]
+        return [Located(stream_of(stream, tree))]
     if _is_claims(tree):
         return [_of_claims(account_claims(entries_of(tree), name), GLOBAL_ACCOUNT)]
     if _is_document(tree) or (name.endswith(_NAMED) and not _is_server_config(tree)):

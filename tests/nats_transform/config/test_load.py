@@ -138,6 +138,10 @@ REFUSED = [
     ("stream field", "f.json", '{"name": "S",\n "subjects": 5}', 2, 14, "subjects: "),
     ("stream rule", "f.json", '{"created": "x", "config":\n {"name": "a.b", "subjects": []}}',
      2, 2, "stream name is required"),
+    ("consumer", "f.json", '{"stream_name": "S", "name": "c",\n "config": {"name": "c"}}',
+     2, 12, "this is a consumer; give it with --consumers"),
+    ("consumer of no stream", "f.json", '{"config": {"name": "c", "ack_policy": "none"}}',
+     1, 12, "this is a consumer; give it with --consumers"),
 ]  # fmt: skip
 
 
