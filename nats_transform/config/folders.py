@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nats_transform.config.load import load_all
+from nats_transform.config.source import Source
 from nats_transform.errors import InvalidConfig, InvalidStream
 from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import encode
 
 if TYPE_CHECKING:
     from nats_transform.streams.consumer import Consumer
@@ -64,10 +66,9 @@ def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consum
     names = {stream.name for stream in streams}
     consumers = []
     for file in _json_files(place, "nats consumer info STREAM NAME --json"):
+        text = Source().text(file)
         try:
-            consumer = parse_consumer(json.loads(file.read_text("utf-8")))
-        except OSError as error:
-            raise InvalidConfig(f"the file cannot be read: {error.strerror}", str(file)) from error
+            consumer = parse_consumer(json.loads(encode(text)))
         except InvalidStream as error:
             raise InvalidConfig(str(error), str(file)) from error
         except (ValueError, RecursionError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -340,6 +341,19 @@ def test_bad_files_are_one_line(
         read_question(settings)
     assert error in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_among_the_consumers_does_not_block(tmp_path: Path, candidate: Path) -> None:
+    write(tmp_path / "streams" / "s.json", {"config": {"name": "S", "subjects": ["a"]}})
+    os.mkfifo(tmp_path / "c.json")
+    settings = DryRunSettings(
+        stream="S",
+        candidate=candidate,
+        streams=tmp_path / "streams",
+        consumers=tmp_path / "c.json",
+    )
+    with pytest.raises(InvalidConfig, match="not a regular file"):
+        read_question(settings)
 
 
 def test_an_empty_folder_says_what_to_save(tmp_path: Path, candidate: Path) -> None:
