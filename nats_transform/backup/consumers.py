@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from nats_transform.errors import InvalidBackup, first_fault
 
@@ -28,6 +28,12 @@ class _State(_Part):
     delivered: dict[str, Any] | None = None
     pending: dict[_Sequence, Any] | None = None
     redelivered: dict[_Sequence, Any] | None = None
+
+    @model_validator(mode="after")
+    def _refuse(self) -> _State:
+        if self.pending and self.delivered is None:
+            raise ValueError("it has `pending` without `delivered`")
+        return self
 
 
 class _Document(_Part):

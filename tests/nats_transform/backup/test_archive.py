@@ -179,6 +179,11 @@ BROKEN: list[Any] = [
         id="pending-no-sequence",
     ),
     pytest.param(
+        archive([], consumers=[("d", {"config": {}, "state": {"pending": {"1": {}}}})]),
+        r"consumer d: state: it has `pending` without `delivered`",
+        id="pending-not-delivered",
+    ),
+    pytest.param(
         b"NATSARC1" + archive(MESSAGES)[8:].replace(b"state.json", b"other.json", 1),
         "its first entry is other.json",
         id="no-state-first",
