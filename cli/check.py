@@ -23,7 +23,7 @@ from jobs.settings.base import Name, Option, setting
 from jobs.settings.connection import NatsSettings, ShownSettings
 from jobs.settings.output import NEVER
 from nats_transform.collector import no_search_for_cycles
-from nats_transform.errors import InvalidConfig, UnknownAccount, printable
+from nats_transform.errors import InvalidConfig, UnknownAccount, printable, shown
 from nats_transform.lint.findings import CODES, Finding, Severity
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import decode, encode
@@ -170,7 +170,8 @@ def command(settings: CheckSettings, asked: Any) -> None:
             )
         for file, located in loaded:
             if all(is_empty(entry.config) for entry in located):
-                print_line(f"{file} has no mappings")
+                of = f" of account {shown(settings.account)}" if settings.account else ""
+                print_line(f"{file} has no mappings{of}")
 
     print_result(
         asked,
@@ -194,8 +195,9 @@ def _check(settings: CheckSettings) -> _LookedAt:
     from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES
     from nats_transform.accounts.sharing import NO_SHARES
     from nats_transform.config import Located, load_all, load_consumers, load_streams, shared_by
+    from nats_transform.config.accounts import no_mappings
     from nats_transform.config.folders import refuse_twins
-    from nats_transform.config.load import of_account
+    from nats_transform.config.load import is_empty, of_account
     from nats_transform.lint.check import Origin, check
     from nats_transform.streams.network import Network
 
@@ -208,7 +210,13 @@ def _check(settings: CheckSettings) -> _LookedAt:
         try:
             _open(file).close()
             located = load_all(file)
-            loaded.append((file, of_account(located, account, file)))
+            chosen = of_account(located, account, file)
+            others = [
+                one.accounts[0] for one in located if one.accounts and not is_empty(one.config)
+            ]
+            if settings.account is None and others and all(is_empty(one.config) for one in chosen):
+                raise no_mappings(account or "", others, file)
+            loaded.append((file, chosen))
             everything += ((file, entry) for entry in located)
         except UnknownAccount:
             raise

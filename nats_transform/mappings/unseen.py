@@ -53,6 +53,11 @@ def unseen_in_files(
         yield Unseen("streams", "give their files too")
     if not any(account.mappings for account in accounts):
         yield Unseen("mappings", "give the file of the account too")
+    if has_streams and sum(1 for account in accounts if account.mappings) > 1:
+        yield Unseen(
+            "what the mappings do to the streams, because several accounts have mappings",
+            "--account NAME, or one file of mappings at a time",
+        )
     yield from (Unseen(name, _CONSUMER) for name in unknown)
     yield from _unknown_clusters(accounts, clusters)
     yield Unseen("consumers, permissions and published subjects", "nats-transform dry-run")

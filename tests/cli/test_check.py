@@ -74,12 +74,21 @@ def test_what_was_not_looked_at(folder: Path) -> None:
         "mappings { foo: [ {destination: bar, weight: 100, cluster: east} ] }"
     )
     (folder / "s.json").write_text(json.dumps(STREAM))
+    (folder / "two.conf").write_text(
+        "mappings { foo: bar }\naccounts { A { mappings { 'orders.*': 'new.$1' } } }"
+    )
+    several = (
+        "what the mappings do to the streams, because several accounts have mappings "
+        "(--account NAME, or one file of mappings at a time)"
+    )
     clusters = "which clusters there are (--cluster NAME for each)"
     given = "a.conf", "s.json", "--cluster", "east"
     for arguments, line in (
         (("a.conf",), f"{UNSEEN.removesuffix(REST)}{clusters}; {REST}"),
         (("s.json",), f"not looked at: mappings (give the file of the account too); {REST}"),
         (given, f"not looked at: {REST}"),
+        (("two.conf", "s.json"), f"not looked at: {several}; {REST}"),
+        (("two.conf", "s.json", "--account", "$G"), f"not looked at: {REST}"),
     ):
         _, out, _ = run(*arguments)
         assert line in out
@@ -257,11 +266,23 @@ def test_accounts(folder: Path) -> None:
     ]
     assert document("a.conf", "--account", "$G")[1]["findings"] == []
     assert document("a.conf", "--account", "B")[1]["findings"] == []
+    assert run("a.conf", "--account", "B")[1].endswith("\na.conf has no mappings of account B\n")
     assert len(document("a.conf", "--account", "A")[1]["findings"]) == 1
     assert run("a.conf", "--account", "C") == (
         2,
         "",
         "nats-transform: a.conf: no account 'C'; the file has '$G', 'A', 'B'\n",
+    )
+
+
+def test_mappings_of_other_accounts_do_not_pass_unseen(folder: Path) -> None:
+    """A server shows the streams of one account, which is `$G` if none is named."""
+    (folder / "a.conf").write_text("accounts { A { mappings { foo: '' } } }")
+    assert run("a.conf", "--server", "nats://127.0.0.1:1") == (
+        2,
+        "",
+        "nats-transform: a.conf: account '$G' has no mappings, but these accounts do: 'A'; name "
+        "the account that you mean (`--account`, or `account` in settings)\n",
     )
 
 
