@@ -125,16 +125,15 @@ def command(settings: CheckSettings, asked: Any) -> None:
       nats-transform check server.conf --context prod
       nats-transform check server.conf --fix
     """
-    from nats_transform.config.cure import cures_of
     from nats_transform.config.load import is_empty
 
     looked_at = _check(settings)
     diff = ""
     if settings.fix or settings.diff:
-        diff = _cure(settings, looked_at.findings)
+        diff = _cure(settings, looked_at.cures)
     if settings.fix and diff:
         looked_at = _check(settings)
-    findings, loaded, configs, unknown = looked_at
+    findings, cures, loaded, configs, unknown = looked_at
     # What never fails is not fine for that.
     worst = Severity.ERROR if asked.fail_on == NEVER else Severity(asked.fail_on)
     fine = not any(finding.severity.rank <= worst.rank for finding in findings)
@@ -163,7 +162,7 @@ def command(settings: CheckSettings, asked: Any) -> None:
         print_help({finding.code: finding.help for finding in findings})
         print_line(unseen_line(unseen))
         print_line(text)
-        if not diff and cures_of(findings):
+        if not diff and cures:
             print_line(
                 "--diff shows the cures that don't change what nats-server does, and --fix makes "
                 "them"
@@ -183,9 +182,13 @@ def command(settings: CheckSettings, asked: Any) -> None:
 
 
 class _LookedAt(NamedTuple):
-    """What the check found, what was loaded of each file, all configurations, unknown consumers."""
+    """What the check found, what was loaded of each file, all configurations, unknown consumers.
+
+    `cures` has the new destination for each that `--fix` changes.
+    """
 
     findings: list[Finding]
+    cures: dict[str, str]
     loaded: list[tuple[str, list[Located]]]
     configs: list[Config]
     unknown: list[str]
@@ -196,6 +199,7 @@ def _check(settings: CheckSettings) -> _LookedAt:
     from nats_transform.accounts.sharing import NO_SHARES
     from nats_transform.config import Located, load_all, load_consumers, load_streams, shared_by
     from nats_transform.config.accounts import no_mappings
+    from nats_transform.config.cure import cures_of
     from nats_transform.config.folders import refuse_twins
     from nats_transform.config.load import is_empty, of_account
     from nats_transform.lint.check import Origin, check
@@ -262,16 +266,17 @@ def _check(settings: CheckSettings) -> _LookedAt:
         consumers=consumers,
         now=time.time(),
     )
-    return _LookedAt(findings, loaded, configs, Network(streams, consumers).unknown)
+    mappings = (one.config for _, one in everything if isinstance(one.config, AccountMappings))
+    unknown = Network(streams, consumers).unknown
+    return _LookedAt(findings, cures_of(findings, mappings), loaded, configs, unknown)
 
 
-def _cure(settings: CheckSettings, findings: list[Finding]) -> str:
+def _cure(settings: CheckSettings, cures: dict[str, str]) -> str:
     """The diff of the cures; with `--fix` the files have them then."""
     from difflib import unified_diff
 
-    from nats_transform.config.cure import cured_text, cures_of
+    from nats_transform.config.cure import cured_text
 
-    cures = cures_of(findings)
     diff = []
     for file in settings.files if cures else ():
         try:

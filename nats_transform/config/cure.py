@@ -17,6 +17,7 @@ from nats_transform.config.tree import Node, plain
 from nats_transform.errors import InvalidConfig, InvalidTransform
 from nats_transform.lint.findings import Finding
 from nats_transform.mappings.functions import OfTokenAndSize, Token, Wildcard
+from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import SEPARATOR
 from nats_transform.mappings.transform import Transform
 
@@ -63,13 +64,23 @@ def _parsed(source: str, destination: str) -> tuple[Token, ...]:
         return ()
 
 
-def cures_of(findings: Iterable[Finding]) -> dict[str, str]:
-    """The new destination for each that has findings with a cure."""
+def cures_of(findings: Iterable[Finding], accounts: Iterable[AccountMappings]) -> dict[str, str]:
+    """The new destination for each that has findings with a cure.
+
+    Args:
+        findings: the findings.
+        accounts: all mappings of the files, also of accounts that have no findings here.
+    """
     cures: dict[str, set[str]] = {}
     for finding in findings:
         if finding.code in CURED:
             new = cured_destination(finding.source, finding.destination)
             cures.setdefault(finding.destination, set()).add(new)
+    for account in accounts if cures else ():
+        for mapping in account.mappings:
+            for transform in mapping.transforms:
+                if known := cures.get(transform.destination):
+                    known.add(cured_destination(mapping.source, transform.destination))
     # Two sources could number the wildcards of one text differently.
     single = {old: new.pop() for old, new in cures.items() if len(new) == 1}
     return {old: new for old, new in single.items() if old != new}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from cli.explanations import Explanation, explanations
 from jobs.jetstream.process import nats_server
 from nats_transform import Transform
-from nats_transform.config.cure import CURED, cured_destination
+from nats_transform.config.cure import CURED, cured_destination, cured_text
 from tests.conformance.client import Client
 from tests.support.command import nats_transform
 
@@ -156,6 +157,27 @@ def test_what_cannot_be_changed_for_sure_stays(folder: Path) -> None:
         assert [one["code"] for one in json.loads(out)["findings"]] == ["size-without-effect"]
         assert (folder / name).read_text() == text
     assert (folder / "included.conf").read_text() == included
+
+
+def test_another_account_keeps_what_it_does(folder: Path) -> None:
+    """The cure of a text can be wrong for the same text of an account that was not checked."""
+    text = """accounts {
+      A { mappings { "*.x": "{{left(0,0)}}.y" } }
+      B { mappings { "a.*": "{{left(0,0)}}.y" } }
+    }"""
+    (folder / "a.conf").write_text(text)
+    run("a.conf", "--account", "A", "--fix")
+    assert (folder / "a.conf").read_text() == text
+
+
+def test_a_large_file_is_cured_in_time(folder: Path) -> None:
+    lines = [f'  "o{n}.*": "s{n}.{{{{left(1,0)}}}}"' for n in range(20_000)]
+    (folder / "a.conf").write_text("\n".join(["mappings {", *lines, "}"]))
+    cures = {f"s{n}.{{{{left(1,0)}}}}": f"s{n}.{{{{wildcard(1)}}}}" for n in range(20_000)}
+    start = time.process_time()
+    old, new = cured_text("a.conf", cures)
+    assert new == old.replace("left(1,0)", "wildcard(1)")
+    assert time.process_time() - start < 10
 
 
 def test_a_file_keeps_its_mode_and_a_link_stays_one(folder: Path) -> None:
