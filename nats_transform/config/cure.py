@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
 from nats_transform.config.load import tree_of
@@ -96,13 +97,16 @@ def cured_text(path: str, cures: Mapping[str, str]) -> tuple[str, str]:
     """
     text = Source().text(path)
     tree = tree_of(Source(), text, path)
-    lines = text.split("\n")
-    new = text
-    for line, column, old in sorted(_places(tree, path, cures), reverse=True):
-        start = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
+    lines = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
+    pieces: list[str] = []
+    end = 0
+    for line, column, old in sorted(set(_places(tree, path, cures))):
+        start = lines[line - 1] + column - 1
         start += text[start : start + 1] in ("'", '"')
         if text.startswith(old, start):
-            new = f"{new[:start]}{cures[old]}{new[start + len(old) :]}"
+            pieces += [text[end:start], cures[old]]
+            end = start + len(old)
+    new = "".join([*pieces, text[end:]])
     try:
         read = plain(tree_of(Source(), new, path))
     except InvalidConfig:

@@ -177,7 +177,7 @@ def test_a_large_file_is_cured_in_time(folder: Path) -> None:
     start = time.process_time()
     old, new = cured_text("a.conf", cures)
     assert new == old.replace("left(1,0)", "wildcard(1)")
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 5  # summing all lines before each place took 12
 
 
 def test_a_file_keeps_its_mode_and_a_link_stays_one(folder: Path) -> None:
