@@ -14,12 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from nats_transform.errors import NatsTransformError, shown
 from nats_transform.mappings.functions import Random
 from nats_transform.mappings.mapping import Fate, Outcome
 from nats_transform.mappings.subject import ANY_TAIL, SEPARATOR, Filter
+from nats_transform.mappings.subject_index import SubjectIndex
 from nats_transform.mappings.symbolic import can_land_in, filter_of_results
 from nats_transform.mappings.transform import Transform
 from nats_transform.streams.consumer import Consumer
@@ -145,6 +147,7 @@ class Network:
             (stream, [Filter(subject, is_subscription=True) for subject in stream.captured])
             for stream in self.streams
         ]
+        self._landing: dict[tuple[str, str], list[StreamConfig]] = {}
         self._takers: dict[str, list[Feed]] = defaultdict(list)
         self._by_name = {stream.name: stream for stream in self.streams}
         for stream in self.streams:
@@ -216,9 +219,20 @@ class Network:
         # What a stream sources is republished with a header that no other stream takes.
         if transform is None or (stream.sources and not stream.captured):
             return []
-        return [
-            o for o in self.streams if any(can_land_in(transform, filter) for filter in o.captured)
-        ]
+        takers = self._landing.get(pair := (transform.source, transform.destination))
+        if takers is None:
+            index, owners = self._capturing
+            numbers = index.colliding(filter_of_results(transform))
+            landing = [n for n in numbers if can_land_in(transform, index.filters[n])]
+            takers = [self.streams[owner] for owner in dict.fromkeys(owners[n] for n in landing)]
+            self._landing[pair] = takers
+        return takers
+
+    @cached_property
+    def _capturing(self) -> tuple[SubjectIndex, list[int]]:
+        """All captured filters, and the number of the stream that each is of."""
+        pairs = [(f, n) for n, stream in enumerate(self.streams) for f in stream.captured]
+        return SubjectIndex(filter for filter, _ in pairs), [owner for _, owner in pairs]
 
     def circle(self, start: StreamConfig) -> list[str]:
         """The names of the streams on a shortest way from the republish of a stream back to it.
@@ -226,18 +240,20 @@ class Network:
         Other streams republish on the way too, and mirrors take what they store. What a stream
         sources goes no further: it is republished with a header that no other stream takes.
         """
-        ways = [[start]]
-        reached: list[StreamConfig] = []
-        while ways:
-            way = ways.pop(0)
-            feeds = self.feeds(way[-1].name) if len(way) > 1 else ()
+        reached = [start]
+        before: dict[str, str] = {}
+        for last in reached:  # which grows
+            feeds = self.feeds(last.name) if last is not start else ()
             mirrors = [feed.taker for feed in feeds if feed.position is None]
-            for other in (*self.republish_takers(way[-1]), *mirrors):
-                if other is start:
-                    return [stream.name for stream in [*way, start]]
-                if other not in reached:
+            for other in (*self.republish_takers(last), *mirrors):
+                if other.name == start.name:
+                    way = [start.name, last.name]
+                    while way[-1] in before:
+                        way.append(before[way[-1]])
+                    return way[::-1]
+                if other.name not in before:
+                    before[other.name] = last.name
                     reached.append(other)
-                    ways.append([*way, other])
         return []
 
     def facts(self, subject: str | None) -> Facts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,23 @@ def test_circles_of_republished_messages() -> None:
         start, other = streams.streams
         assert streams.circle(start) == circle
         assert streams.republish_takers(start) == [other]
+
+
+def test_circles_are_found_in_time() -> None:
+    names = range(400)
+    streams = network(
+        *(
+            {
+                "name": f"S{n}",
+                "subjects": [f"s{n}.>"],
+                "republish": {"src": ">", "dest": f"s{(n + 1) % len(names)}.>"},
+            }
+            for n in names
+        )
+    )
+    start = time.process_time()
+    assert [len(streams.circle(one)) for one in streams.streams] == [len(names) + 1 for _ in names]
+    assert time.process_time() - start < 5  # looking for the takers anew at each step took over 40
 
 
 def chain(length: int, filters: Sequence[str]) -> list[dict[str, Any]]:
