@@ -21,7 +21,7 @@ from nats_transform.lint import regrets
 from nats_transform.lint.findings import CODES, Finding, Severity
 from nats_transform.lint.obstacles import obstacles_to
 from nats_transform.lint.streams import check_stream
-from nats_transform.lint.transforms import few_keys, source_faults, transform_faults
+from nats_transform.lint.transforms import Subjects, few_keys, source_faults, transform_faults
 from nats_transform.mappings.mapping import AccountMappings, Mapping
 from nats_transform.mappings.subject import SEPARATOR, collide, is_subset
 from nats_transform.mappings.subject_index import Effort, SubjectIndex
@@ -116,7 +116,7 @@ def check(
     network = Network(streams, consumers)
     moving = network if around else Network(())
     overlapping = {finding.place: finding for finding in _streams_overlap(streams, effort)}
-    seen = [subject.split(SEPARATOR) for subject in subjects]
+    seen = Subjects(subjects)
     findings: list[Finding] = []
     for part, origin in zip(configs, origins or repeat(Origin()), strict=False):
         if isinstance(part, AccountMappings):
@@ -166,7 +166,7 @@ def _check_account(
     account: AccountMappings,
     captured: _Captured,
     clusters: Collection[str],
-    seen: Sequence[Sequence[str]],
+    seen: Subjects,
     effort: Effort,
 ) -> Iterator[Finding]:
     index = SubjectIndex((mapping.source for mapping in account.mappings), effort)

@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from nats_transform.errors import printable
 from nats_transform.lint.findings import Finding
-from nats_transform.lint.transforms import few_keys, source_faults, transform_faults
+from nats_transform.lint.transforms import Subjects, few_keys, source_faults, transform_faults
 from nats_transform.mappings.functions import Literal
 from nats_transform.mappings.subject import ANY_TAIL, collide, is_subset
 from nats_transform.mappings.subject_index import Effort, SubjectIndex
@@ -21,14 +21,14 @@ from nats_transform.words import and_more
 
 
 def check_stream(
-    stream: StreamConfig, network: Network, seen: Sequence[Sequence[str]], effort: Effort
+    stream: StreamConfig, network: Network, seen: Subjects, effort: Effort
 ) -> Iterator[Finding]:
     """The findings about one stream.
 
     Args:
         stream: the stream.
         network: all streams of the account.
-        seen: subjects of real messages, as tokens.
+        seen: subjects of real messages.
         effort: the steps that the search for filters that overlap may take.
     """
     for place, source, transform, reaching in _stream_transforms(stream):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from nats_transform.errors import printable
@@ -18,7 +19,7 @@ from nats_transform.mappings.functions import (
     Wildcard,
     looks_like_function,
 )
-from nats_transform.mappings.subject import ANY_TOKEN, SEPARATOR
+from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, Filter
 from nats_transform.mappings.symbolic import dropped
 from nats_transform.mappings.transform import Transform
 from nats_transform.words import and_more
@@ -111,12 +112,37 @@ def _dropped_wildcards(transform: Transform) -> Iterator[tuple[str, str]]:
         )
 
 
-def few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """The `partition()` that has fewer keys in some subjects, as tokens, than partitions."""
+class Subjects:
+    """Literal subjects, of which those under a filter are found without trying all."""
+
+    def __init__(self, subjects: Iterable[str]) -> None:
+        self._all = [subject.split(SEPARATOR) for subject in subjects]
+        self._at: dict[int, dict[str, list[list[str]]]] = {}
+
+    def under(self, filter: Filter) -> list[list[str]]:
+        """The subjects, as tokens, that a filter covers."""
+        near = (
+            self._with(position, token)
+            for position, token in enumerate(filter.tokens)
+            if not token.startswith((ANY_TOKEN, ANY_TAIL))
+        )
+        return [tokens for tokens in min(near, key=len, default=self._all) if filter.covers(tokens)]
+
+    def _with(self, position: int, token: str) -> list[list[str]]:
+        if position not in self._at:
+            groups = self._at[position] = defaultdict(list)
+            for tokens in self._all:
+                if position < len(tokens):
+                    groups[tokens[position]].append(tokens)
+        return self._at[position].get(token, [])
+
+
+def few_keys(transform: Transform, seen: Subjects) -> Iterator[tuple[str, str]]:
+    """The `partition()` that has fewer keys in some subjects than partitions."""
     for token in transform.tokens:
         if not isinstance(token, Partition) or token.count < 2 or transform.filter.is_literal:
             continue
-        keys = {token.key(tokens) for tokens in seen if transform.filter.covers(tokens)}
+        keys = {token.key(tokens) for tokens in seen.under(transform.filter)}
         if 0 < len(keys) < token.count:
             yield (
                 "few-keys",
