@@ -32,7 +32,6 @@ from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from nats_transform.config import Located
-    from nats_transform.lint.check import Config
 
 
 _MOST_SHOWN = 500
@@ -133,21 +132,13 @@ def command(settings: CheckSettings, asked: Any) -> None:
         diff = _cure(settings, looked_at.cures)
     if settings.fix and diff:
         looked_at = _check(settings)
-    findings, cures, loaded, configs, unknown = looked_at
+    findings, cures, loaded, unseen = looked_at
     # What never fails is not fine for that.
     worst = Severity.ERROR if asked.fail_on == NEVER else Severity(asked.fail_on)
     fine = not any(finding.severity.rank <= worst.rank for finding in findings)
     counts = Counter(finding.severity for finding in findings)
     summary = {severity: counts[severity] for severity in Severity}
     text = _summary(counts, len(settings.files))
-    unseen = tuple(
-        unseen_in_files(
-            (config for config in configs if isinstance(config, AccountMappings)),
-            has_streams=any(not isinstance(config, AccountMappings) for config in configs),
-            clusters=settings.clusters,
-            unknown=unknown,
-        )
-    )
 
     def show() -> None:
         if diff:
@@ -182,16 +173,12 @@ def command(settings: CheckSettings, asked: Any) -> None:
 
 
 class _LookedAt(NamedTuple):
-    """What the check found, what was loaded of each file, all configurations, unknown consumers.
-
-    `cures` has the new destination for each that `--fix` changes.
-    """
+    """What the check found, what `--fix` changes, what each file has, and what was not seen."""
 
     findings: list[Finding]
     cures: dict[str, str]
     loaded: list[tuple[str, list[Located]]]
-    configs: list[Config]
-    unknown: list[str]
+    unseen: tuple[Unseen, ...]
 
 
 def _check(settings: CheckSettings) -> _LookedAt:
@@ -203,6 +190,7 @@ def _check(settings: CheckSettings) -> _LookedAt:
     from nats_transform.config.folders import refuse_twins
     from nats_transform.config.load import is_empty, of_account
     from nats_transform.lint.check import Origin, check
+    from nats_transform.lint.transforms import Subjects
     from nats_transform.streams.network import Network
 
     account = settings.account or ("$G" if settings.nats else None)  # a server shows one
@@ -258,17 +246,24 @@ def _check(settings: CheckSettings) -> _LookedAt:
             ]
             known = (entry.shares.imports, entry.zeros, entry.has_publishers, beyond)
             origins.append(Origin(file, name, entry.places, entry.expires, shared, *known))
+    subjects = Subjects(_lines(settings.subjects) if settings.subjects else ())
     findings += check(
         configs,
         clusters=settings.clusters,
-        subjects=_lines(settings.subjects) if settings.subjects else (),
+        subjects=subjects,
         origins=origins,
         consumers=consumers,
         now=time.time(),
     )
     mappings = (one.config for _, one in everything if isinstance(one.config, AccountMappings))
-    unknown = Network(streams, consumers).unknown
-    return _LookedAt(findings, cures_of(findings, mappings), loaded, configs, unknown)
+    unseen = unseen_in_files(
+        (config for config in configs if isinstance(config, AccountMappings)),
+        has_streams=bool(streams),
+        clusters=settings.clusters,
+        unknown=Network(streams, consumers).unknown,
+        has_keys=subjects.has_keys or not settings.subjects,
+    )
+    return _LookedAt(findings, cures_of(findings, mappings), loaded, tuple(unseen))
 
 
 def _cure(settings: CheckSettings, cures: dict[str, str]) -> str:

@@ -90,7 +90,7 @@ def check(
     config: Config | Iterable[Config],
     *,
     clusters: Collection[str] = (),
-    subjects: Iterable[str] = (),
+    subjects: Iterable[str] | Subjects = (),
     origins: Sequence[Origin] = (),
     consumers: Iterable[Consumer] = (),
     now: float | None = None,
@@ -116,7 +116,7 @@ def check(
     network = Network(streams, consumers)
     moving = network if around else Network(())
     overlapping = {finding.place: finding for finding in _streams_overlap(streams, effort)}
-    seen = Subjects(subjects)
+    seen = subjects if isinstance(subjects, Subjects) else Subjects(subjects)
     findings: list[Finding] = []
     for part, origin in zip(configs, origins or repeat(Origin()), strict=False):
         if isinstance(part, AccountMappings):

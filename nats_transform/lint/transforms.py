@@ -113,9 +113,14 @@ def _dropped_wildcards(transform: Transform) -> Iterator[tuple[str, str]]:
 
 
 class Subjects:
-    """Literal subjects, of which those under a filter are found without trying all."""
+    """Literal subjects, of which those under a filter are found without trying all.
+
+    Attributes:
+        has_keys: whether some were counted as keys of a `partition()`.
+    """
 
     def __init__(self, subjects: Iterable[str]) -> None:
+        self.has_keys = False
         self._all = [subject.split(SEPARATOR) for subject in subjects]
         self._at: dict[int, dict[str, list[list[str]]]] = {}
 
@@ -143,6 +148,7 @@ def few_keys(transform: Transform, seen: Subjects) -> Iterator[tuple[str, str]]:
         if not isinstance(token, Partition) or token.count < 2 or transform.filter.is_literal:
             continue
         keys = {token.key(tokens) for tokens in seen.under(transform.filter)}
+        seen.has_keys |= bool(keys)
         if 0 < len(keys) < token.count:
             yield (
                 "few-keys",

@@ -39,6 +39,7 @@ def unseen_in_files(
     has_streams: bool,
     clusters: Iterable[str],
     unknown: Iterable[str] = (),
+    has_keys: bool = True,
 ) -> Iterator[Unseen]:
     """What a check of files alone does not look at.
 
@@ -47,6 +48,7 @@ def unseen_in_files(
         has_streams: whether the files have a stream.
         clusters: the names of all clusters, if they are known.
         unknown: consumers that no file shows, from `Network.unknown`.
+        has_keys: whether some of the given subjects reach a `partition()`.
     """
     accounts = list(mappings)
     if not has_streams:
@@ -60,6 +62,8 @@ def unseen_in_files(
         )
     yield from (Unseen(name, _CONSUMER) for name in unknown)
     yield from _unknown_clusters(accounts, clusters)
+    if not has_keys:
+        yield Unseen("keys of partition(), because no given subject reaches one")
     yield Unseen("consumers, permissions and published subjects", "nats-transform dry-run")
 
 

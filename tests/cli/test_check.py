@@ -353,6 +353,10 @@ def test_clusters_and_subjects_of_the_caller(folder: Path) -> None:
     assert found["findings"][1]["message"].startswith(
         "the given subjects have 3 different keys for 4"
     )
+    uncounted = "keys of partition(), because no given subject reaches one"
+    assert uncounted not in run("a.conf", "--subjects", "subjects")[1]
+    (folder / "subjects").write_text("p.a\no\n")
+    assert uncounted in run("a.conf", "--subjects", "subjects")[1]
 
 
 def test_a_jwt_that_is_not_to_be_trusted(folder: Path) -> None:
