@@ -112,7 +112,7 @@ def check(
     effort = Effort(_EFFORT + _EFFORT_A_MAPPING * many)
     # A stream belongs to one account. If there are several, it is not known to which.
     around = streams if len(with_mappings) == 1 else []
-    captured = _Captured(around, effort)
+    captured = _Captured((stream for stream in around if not stream.sealed), effort)
     network = Network(streams, consumers)
     moving = network if around else Network(())
     overlapping = {finding.place: finding for finding in _streams_overlap(streams, effort)}

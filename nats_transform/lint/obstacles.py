@@ -97,6 +97,8 @@ def _stopping(changing: Moves, network: Network, effort: Effort) -> Iterator[Obs
             feeds = list(entries)
             if feeds[0].position is None and feeds[0].source.consumer is None:
                 continue  # a mirror, whose filter cannot change: `mirror-filter`
+            if feeds[0].taker.sealed:
+                continue  # it takes nothing
             takes = [filter for feed in feeds for filter in feed.filters]
             # A consumer gives also what the transforms of its source do not cover.
             renames = [

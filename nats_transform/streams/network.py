@@ -230,8 +230,8 @@ class Network:
 
     @cached_property
     def _capturing(self) -> tuple[SubjectIndex, list[int]]:
-        """All captured filters, and the number of the stream that each is of."""
-        pairs = [(f, n) for n, stream in enumerate(self.streams) for f in stream.captured]
+        """What streams capture that are not sealed, and the number of the stream of each."""
+        pairs = [(f, n) for n, s in enumerate(self.streams) for f in s.captured if not s.sealed]
         return SubjectIndex(filter for filter, _ in pairs), [owner for _, owner in pairs]
 
     def circle(self, start: StreamConfig) -> list[str]:
@@ -244,7 +244,7 @@ class Network:
         before: dict[str, str] = {}
         for last in reached:  # which grows
             feeds = self.feeds(last.name) if last is not start else ()
-            mirrors = [feed.taker for feed in feeds if feed.position is None]
+            mirrors = [f.taker for f in feeds if f.position is None and not f.taker.sealed]
             for other in (*self.republish_takers(last), *mirrors):
                 if other.name == start.name:
                     way = [start.name, last.name]
@@ -377,6 +377,8 @@ class _Walk:
         is_sourced: bool,
         been: tuple[str, ...],
     ) -> None:
+        if stream.sealed:
+            return  # nats-server refuses everything there (10109)
         name, subject, entropy = stream.name, taken.subject, self._entropy
         if len(self.found) == _MOST or len(been) == _MOST_IN_A_ROW:
             raise NatsTransformError(

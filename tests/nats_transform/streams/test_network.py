@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from jobs.jetstream.process import nats_server
 from nats_transform.errors import NatsTransformError
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import parse_stream
 from nats_transform.streams.trace import trace
+from tests.conformance.client import Client
 
 MOVES, DRAWS = ({"src": "a.*", "dest": to} for to in ("b.$1", "b.{{random(2)}}.$1"))
 
@@ -47,6 +49,33 @@ def test_circles_of_republished_messages() -> None:
         start, other = streams.streams
         assert streams.circle(start) == circle
         assert streams.republish_takers(start) == [other]
+
+
+@pytest.mark.server
+def test_a_sealed_stream_takes_nothing() -> None:
+    configs = [
+        {"name": "A", "subjects": ["a.*"], "republish": MOVES},
+        {"name": "S", "subjects": ["b.*"]},
+        {"name": "M", "mirror": {"name": "A"}},
+        {"name": "Q", "sources": [{"name": "A"}]},
+    ]
+    with nats_server() as server, Client(server.url) as client:
+        for config in configs:
+            client.api(f"STREAM.CREATE.{config['name']}", config)
+        for config in configs[1:]:
+            config["sealed"] = True
+            client.api(f"STREAM.UPDATE.{config['name']}", config)
+        assert client.request("b.x", {})["error"]["err_code"] == 10109
+        assert client.request("a.x", {})["seq"] == 1
+        time.sleep(0.5)
+        stored = {
+            config["name"]
+            for config in configs
+            if client.api(f"STREAM.INFO.{config['name']}")["state"]["messages"]
+        }
+    streams = network(*configs)
+    assert {arrival.stream for arrival in streams.arrivals("a.x")} == stored == {"A"}
+    assert streams.arrivals("b.x") == []
 
 
 def test_circles_are_found_in_time() -> None:
