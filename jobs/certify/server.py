@@ -260,7 +260,11 @@ async def _settled(
     streams: Sequence[StreamConfig],
     expected: Mapping[str, int],
 ) -> dict[str, StreamInfo]:
-    """The states of the streams once they hold what is expected, or nothing more comes."""
+    """The states of the streams once they hold what is expected, or nothing more comes.
+
+    What a mirror or a source takes comes late: the server sets them up after a random delay.
+    """
+    are_late = any(any(stream.upstreams) for stream in streams)
     counts: Counter[str] = Counter()
     moved = time.monotonic()
     while True:
@@ -271,7 +275,8 @@ async def _settled(
         now = Counter({name: info.state.messages for name, info in infos.items()})
         if now != counts:
             counts, moved = now, time.monotonic()
-        if counts == Counter(expected) or time.monotonic() > moved + QUIET_SECONDS:
+        is_as_expected = counts == Counter(expected) and not are_late
+        if is_as_expected or time.monotonic() > moved + QUIET_SECONDS:
             return infos
         await asyncio.sleep(_LOOK_SECONDS)
 

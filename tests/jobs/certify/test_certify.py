@@ -29,6 +29,7 @@ from nats_transform.kernel import build, program
 from nats_transform.kernel.library import library
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.plan.model import Certified
+from nats_transform.streams.stream import parse_stream
 from tests.support.command import nats_transform
 
 pytestmark = pytest.mark.server
@@ -259,6 +260,18 @@ def test_a_server_with_another_stream_is_found(
 
     monkeypatch.setattr(run, "try_messages", wrong)
     assert found in divergences(archive.certify(sample=1500))
+
+
+def test_a_source_that_is_not_expected_is_waited_for() -> None:
+    """The server reads it late: a wrong prediction that it takes nothing must not come true."""
+    sent = [b"foo.%d" % n for n in range(20)]
+    streams = [
+        parse_stream({"name": "A", "subjects": ["foo.>"]}),
+        parse_stream({"name": "B", "sources": [{"name": "A"}]}),
+    ]
+    block = server.block_of(AccountMappings([]))
+    seen = server.try_messages(sent, block, streams, None, lambda _: {"A": 20})
+    assert {name: len(messages) for name, messages in seen.stored.items()} == {"A": 20, "B": 20}
 
 
 USERS = """authorization { users: [
