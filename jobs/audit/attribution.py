@@ -7,12 +7,13 @@ subjects fit. Messages that fit several destinations stay ambiguous.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from itertools import combinations as pairs_of
 from typing import Any
 
@@ -158,17 +159,17 @@ def attribute(
     published: dict[Scope, dict[datetime, int]] = {}
     retried: Counter[Scope] | None = None
     if source is not None:
-        filters = [
-            (index, mapping, shape_of_filter(mapping.source))
+        applying = [
+            Candidate(index, mapping, End(filter, filter), shape_of_filter(filter))
             for index, period in enumerate(periods)
             for mapping in period.mappings.mappings
+            for filter in [mapping.source]
         ]
-        wanted = [*shapes, *(shape for _, _, shape in filters)]
+        of_source, patterns = _ByPattern(applying), {shape.pattern for shape in shapes}
+        wanted = [*shapes, *(candidate.shape for candidate in applying)]
         retried = Counter()
         for group in count_by_shape(source, wanted, periods, repeats_of(source))[0]:
-            applied = next(
-                (m for i, m, f in filters if i == group.period and f.pattern in group.fits), None
-            )
+            applied = next((candidate.mapping for candidate in of_source.of(group)), None)
             if applied is not None and group.is_repeat:
                 retried[group.period, applied.source, group.cluster] += group.count
             elif applied is not None and not group.cluster and applied.clusters:
@@ -177,7 +178,7 @@ def attribute(
                 hours = published.setdefault((group.period, applied.source, group.cluster), {})
                 hours[group.start] = hours.get(group.start, 0) + group.count
             elif not group.is_repeat:  # published to the subject itself, where no mapping applies
-                fits = group.fits & {shape.pattern for shape in shapes}
+                fits = group.fits & patterns
                 direct[group.period, group.cluster, group.start, fits] += group.count
 
     other_patterns = {shape.pattern for shape in others}
@@ -186,8 +187,10 @@ def attribute(
     fates = dict.fromkeys(("attributed", "ambiguous", "unmapped", "doubled", "other"), 0)
     unlabelled: Counter[str] = Counter()
     again: Counter[Scope] = Counter()
+    by_pattern, unmapped_by_pattern = _ByPattern(known), _ByPattern(unmapped)
+    made = {(candidate.period, candidate.end) for candidate in known}
     for group in groups:
-        ends = _ends(known, unmapped, group)
+        ends = _ends(by_pattern, unmapped_by_pattern, group)
         if not any(is_audited(candidate.mapping) for candidate in ends):
             fates["other"] += group.count
             continue
@@ -212,7 +215,8 @@ def attribute(
             tallies.append(Tally(group.cluster, group.start, made_by, count, group.period))
             if len(made_by) > 1:
                 mixed[tuple(sorted({_named(end) for end in made_by}))] += count
-            fate = "unmapped" if ends[0] not in known else "attributed"
+            is_made = (group.period, ends[0].end) in made
+            fate = "attributed" if is_made else "unmapped"
             fates["ambiguous" if len(made_by) > 1 else fate] += count
     doubled = None
     if repeats is not None:
@@ -302,12 +306,16 @@ def _sum(first: Hours, second: Hours) -> Hours:
 
 
 def _alike(known: Sequence[Candidate]) -> list[tuple[End, End]]:
+    by_pattern = defaultdict[tuple[int, str, str], list[Candidate]](list)
+    for candidate in known:
+        by_pattern[candidate.period, candidate.end.source, candidate.shape.pattern].append(
+            candidate
+        )
     return [
         (first.end, second.end)
-        for first, second in pairs_of(known, 2)
-        if (first.period, first.mapping) == (second.period, second.mapping)
-        and first.shape.pattern == second.shape.pattern
-        and any(
+        for same in by_pattern.values()
+        for first, second in pairs_of(same, 2)
+        if any(
             {first.end.destination, second.end.destination}
             <= {share.destination for share in first.mapping.shares(cluster) if share.weight}
             for cluster in first.mapping.scopes
@@ -319,9 +327,22 @@ def _named(end: End) -> str:
     return f"{end.source} -> {end.destination}" if end.source else end.destination
 
 
-def _ends(
-    known: Sequence[Candidate], unmapped: Sequence[Candidate], group: Group
-) -> list[Candidate]:
+class _ByPattern:
+    """Candidates by the subjects that they make: there may be thousands, and as many groups."""
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = candidates
+        self._numbers = defaultdict[tuple[int, str], list[int]](list)
+        for number, candidate in enumerate(candidates):
+            self._numbers[candidate.period, candidate.shape.pattern].append(number)
+
+    def of(self, group: Group) -> list[Candidate]:
+        """Those that the subjects of a group fit, in their order."""
+        fits = [self._numbers.get((group.period, pattern), ()) for pattern in group.fits]
+        return [self._candidates[number] for number in sorted(chain.from_iterable(fits))]
+
+
+def _ends(known: _ByPattern, unmapped: _ByPattern, group: Group) -> list[Candidate]:
     """The ends that can have made the messages of a group.
 
     In a cluster these are the ends that are listed for it. If none of them fits, the ends that are
@@ -329,11 +350,7 @@ def _ends(
     So does a message under the source of the mapping that applies to it, unless an end of the
     mapping can have made it.
     """
-
-    def fits(candidate: Candidate) -> bool:
-        return candidate.period == group.period and candidate.shape.pattern in group.fits
-
-    fitting = [candidate for candidate in known if fits(candidate)]
+    fitting = known.of(group)
     listed = [
         candidate
         for candidate in fitting
@@ -341,7 +358,7 @@ def _ends(
         in {share.destination for share in candidate.mapping.shares(group.cluster)}
     ]
     ends = listed or fitting
-    applied = next((candidate for candidate in unmapped if fits(candidate)), None)
+    applied = next(iter(unmapped.of(group)), None)
     if applied and all(candidate.mapping is not applied.mapping for candidate in ends):
         ends.append(applied)
     return ends

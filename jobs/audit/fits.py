@@ -23,7 +23,8 @@ from nats_transform.kernel.pieces import KeyHash
 from nats_transform.kernel.rules import End, Ends, Rule, State
 from nats_transform.mappings.mapping import Fate
 from nats_transform.mappings.shape import Shape
-from nats_transform.mappings.subject import Filter, collide, decode
+from nats_transform.mappings.subject import Filter, decode
+from nats_transform.mappings.subject_index import SubjectIndex
 
 _NOTHING = End(State(Fate.UNMATCHED))
 
@@ -39,14 +40,17 @@ class Fits:
     def __init__(
         self, shapes: Sequence[Shape], keys: Mapping[str, tuple[int, ...]] | None = None
     ) -> None:
+        different = list({shape.pattern: shape for shape in shapes}.values())
+        index = SubjectIndex(shape.filter for shape in different)
         layers: list[list[Shape]] = []
-        for shape in {shape.pattern: shape for shape in shapes}.values():
-            for layer in layers:
-                if not any(collide(shape.filter, other.filter) for other in layer):
-                    layer.append(shape)
-                    break
-            else:
-                layers.append([shape])
+        layer_of: list[int] = []
+        for shape in different:
+            near = (n for n in index.colliding(shape.filter) if n < len(layer_of))
+            taken = {layer_of[number] for number in near}
+            layer_of.append(min(set(range(len(layers) + 1)) - taken))
+            if layer_of[-1] == len(layers):
+                layers.append([])
+            layers[layer_of[-1]].append(shape)
         self._layers = [_Layer(layer, keys or {}) for layer in layers]
 
     def of(self, subjects: pa.Array) -> Iterator[Coded]:

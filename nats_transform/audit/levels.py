@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, log
 from typing import Literal
 
@@ -44,7 +45,7 @@ class Extent:
         return intervals(self.ends)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, to keep what it computes: each mapping asks
 class Design:
     """All that an audit judges, and the confidence of each interval and test that follows.
 
@@ -62,19 +63,19 @@ class Design:
     by: Literal["hour", "day"] = "day"
     sequential: bool = False
 
-    @property
+    @cached_property
     def comparisons(self) -> int:
         """How many intervals share the error of the samples."""
         return sum(map(intervals, self.totals)) + sum(
             e.intervals * (1 if self.sequential else 1 + e.buckets) for e in self.extents
         )
 
-    @property
+    @cached_property
     def fits(self) -> int:
         """How many samples have a test of the exact weights."""
         return sum(1 + extent.buckets for extent in self.extents)
 
-    @property
+    @cached_property
     def segments(self) -> int:
         """How many intervals all regimes that the data could choose have."""
         return sum(e.intervals * (e.hours * (e.hours + 1) // 2) for e in self.extents)
@@ -89,7 +90,7 @@ class Design:
         """The confidence of the interval of a share over a time that the data have chosen."""
         return self._level(REGIMES, self.segments)
 
-    @property
+    @cached_property
     def chance(self) -> float:
         """The factor that corrects the p-value of a test of chance."""
         return sum(tests(extent.ends) for extent in self.extents) / CHANCE
@@ -104,7 +105,16 @@ class Design:
         """
         if factor <= 1:
             return self
-        factor = _STEP ** ceil(log(factor, _STEP))
+        steps = ceil(log(factor, _STEP))
+        if steps not in self._longer:
+            self._longer[steps] = self._stretched(_STEP**steps)
+        return self._longer[steps]
+
+    @cached_property
+    def _longer(self) -> dict[int, Design]:
+        return {}
+
+    def _stretched(self, factor: float) -> Design:
         extents = []
         for extent in self.extents:
             hours = ceil(extent.hours * factor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -201,3 +202,16 @@ def test_messages_published_to_clusters_that_the_archive_does_not_name(tmp_path:
     assert result.accounts[0].published == 4_000
     with pytest.raises(AuditError, match=r"name no cluster, but the stored ones do \(east, w"):
         observe(tmp_path / "named", stored(sent), published=[("shop.>", 4_000)])
+
+
+def test_audits_take_time_in_proportion_to_mappings(tmp_path: Path) -> None:
+    """Comparing each with every other takes minutes; so even a busy machine tells it apart."""
+    many = [
+        Mapping(f"o{n}.*", [Destination(f"v1.o{n}.$1", 50), Destination(f"v2.o{n}.$1", 50)])
+        for n in range(2_000)
+    ]
+    rows = [message(n + 1, f"v{n % 2 + 1}.o{n}.x", START, stream="OUT") for n in range(2_000)]
+    started = time.process_time()
+    result = observe(tmp_path, rows, many)
+    assert time.process_time() - started < 30
+    assert [rule.messages for rule in result.rules] == [1] * 2_000
