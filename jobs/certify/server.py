@@ -293,7 +293,6 @@ def _read(nats: NatsSettings, info: StreamInfo) -> list[tuple[int, bytes]]:
             bytes=0,
             first=state.first_seq,
             last=state.last_seq,
-            cluster=None,
             config={},
         ),
     )

@@ -98,12 +98,6 @@ class Answer(_Part):
     error: Fault | None = None
 
 
-class Cluster(_Part):
-    """Where a stream lives."""
-
-    name: str | None = None
-
-
 class Source(_Part):
     """How far a stream is with one of its sources."""
 
@@ -135,7 +129,6 @@ class StreamInfo(Answer):
     created: str
     config: Config
     state: InfoState
-    cluster: Cluster | None = None
     sources: list[Source] | None = None
     total: Count = 0
     limit: Count = 0

@@ -87,7 +87,7 @@ async def read_range(
         ArchiveError: the stream is gone or another one, the server stays away, or it keeps back
             messages that it counts.
     """
-    rows = _Rows(settings, state)
+    rows = _Rows(settings)
     following = first
     deadline = time.monotonic() + nats.patience
     async with connection(nats) as client:
@@ -213,9 +213,9 @@ async def _pulls(
 class _Rows:
     """Turns messages as they came into rows of the table `messages`."""
 
-    def __init__(self, settings: JetStreamSettings, state: StreamState) -> None:
+    def __init__(self, settings: JetStreamSettings) -> None:
         self.label = settings.label or settings.stream
-        self.cluster = settings.cluster or state.cluster
+        self.cluster = settings.cluster
         self.cluster_header = None if settings.cluster else settings.cluster_header
 
     def batch(self, pull: Pull, delivered: Delivered, count: int) -> pa.RecordBatch:

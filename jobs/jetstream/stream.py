@@ -38,8 +38,8 @@ class JetStreamSettings(BaseModel):
         first, last: the first and last sequence, both included; by default all.
         since, until: the time, the end excluded; ISO 8601, UTC if no zone is given.
         subject: a subject filter.
-        cluster: the value of the column `cluster`; by default the cluster that the stream lives in,
-            if the server is in one.
+        cluster: the value of the column `cluster`. The server doesn't know it: a stream stores what
+            is published in any cluster.
         cluster_header: a header with the value of that column, for messages that have it.
         batch: the most messages in one request to the server and in one Arrow batch.
         batch_bytes: the most bytes in one; a larger message comes alone.
@@ -73,7 +73,6 @@ class StreamState:
             of the same name.
         messages, bytes, first, last: the numbers and the first and last sequence of what it holds
             now; `last` is below `first` if it is empty.
-        cluster: the cluster that it lives in, or None.
     """
 
     created: str
@@ -81,7 +80,6 @@ class StreamState:
     bytes: int
     first: int
     last: int
-    cluster: str | None
     config: Mapping[str, Any]
 
 
@@ -114,7 +112,6 @@ async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> St
         state.bytes,
         state.first_seq,
         state.last_seq,
-        info.cluster.name if info.cluster else None,
         info.config.model_dump(exclude_unset=True),
     )
 

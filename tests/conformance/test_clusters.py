@@ -11,8 +11,11 @@ from nats.js.api import Placement, RePublish, StreamConfig, StreamSource, Subjec
 
 from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
+from jobs.jetstream.reader import RangeReader
+from jobs.jetstream.stream import JetStreamSettings
 from jobs.settings.connection import NatsSettings
 from orchestration.demo.clusters import _make_stream, clusters
+from tests.support.stream_backups import state_of_stream
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -72,7 +75,11 @@ async def tried(servers: dict[str, NatsServer]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     with clusters(NAMES, MAPPINGS) as servers:
-        return asyncio.run(tried(servers))
+        found = asyncio.run(tried(servers))
+        url = servers["west"].url
+        placed = JetStreamSettings(stream="PLACED")
+        reader = RangeReader(NatsSettings(servers=url), placed, state_of_stream(url, "PLACED"))
+        return found | {"read": [rows["cluster"].to_pylist() for rows in reader((1, 3))]}
 
 
 def test_a_server_maps_by_its_own_cluster_and_tells_publishers_its_name(found: Any) -> None:
@@ -86,6 +93,7 @@ def test_a_stored_message_does_not_name_its_cluster(found: Any) -> None:
 
 def test_a_placed_stream_stores_what_is_published_anywhere(found: Any) -> None:
     assert {subject for subject, _ in found["PLACED"]} == {f"elsewhere.{name}" for name in NAMES}
+    assert found["read"] == [[None] * 3]
 
 
 def test_republish_does_not_name_it(found: Any) -> None:

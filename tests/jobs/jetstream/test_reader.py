@@ -230,7 +230,7 @@ def test_ranges_are_read_side_by_side(stream: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        pytest.param({}, [None, None, None], id="server-without-a-cluster"),
+        pytest.param({}, [None, None, None], id="none"),
         pytest.param({"cluster": "eu"}, ["eu", "eu", "eu"], id="fixed"),
         pytest.param({"cluster_header": "C"}, ["a", None, "b"], id="header"),
     ],
@@ -458,7 +458,7 @@ def test_right_credentials() -> None:
 
 
 def state(messages: int, size: int, first: int, last: int) -> StreamState:
-    return StreamState("", messages, size, first, last, None, {})
+    return StreamState("", messages, size, first, last, {})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ V = b"a" * 64
 
 
 def target(**config: Any) -> Target:
-    return Target("T", StreamState("", 0, 0, 1, 0, None, config))
+    return Target("T", StreamState("", 0, 0, 1, 0, config))
 
 
 @pytest.mark.parametrize(
