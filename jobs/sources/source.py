@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Protocol
 
@@ -102,6 +102,7 @@ class StreamSource:
     publish_messages: int
     kind: str = "jetstream"
     may_be_empty: bool = False
+    _created: str | None = field(default=None, init=False)
 
     def check(self, table: Table, have: Coverage) -> None:
         """Compares the first and last message that both have, by time."""
@@ -189,6 +190,7 @@ class StreamSource:
 
         async def count() -> int:
             async with connection(self.nats) as client:
+                await self._state(client)
                 return await self._least(client, span.first, span.last)
 
         return asyncio.run(count())
@@ -206,4 +208,12 @@ class StreamSource:
         return total - await count_from(client, self.nats, stream, last + 1, subject)
 
     async def _state(self, client: RawClient) -> StreamState:
-        return await stream_state(client, self.nats, self.settings.stream)
+        """The state of the stream, which must stay the same one."""
+        state = await stream_state(client, self.nats, self.settings.stream)
+        if self._created not in (None, state.created):
+            raise ArchiveError(
+                f"stream {self.settings.stream} on {self.nats.where} was deleted and created again "
+                "while it was read; ingest it under another name"
+            )
+        self._created = state.created
+        return state

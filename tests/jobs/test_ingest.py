@@ -28,9 +28,11 @@ from jobs.session import SessionOnDemand, Spark
 from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
+from jobs.sources.source import Span, StreamSource
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table, snapshot_properties
+from nats_transform.kernel.coverage import Coverage
 from tests.support.archive import rows_of
 from tests.support.digest import digest_of
 from tests.support.silence import silent_after
@@ -197,6 +199,34 @@ def test_another_stream_of_the_same_name_is_refused(
     ):
         run(stream.name, subject=wanted)
     assert files_in(warehouse) == before
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_stream_that_is_created_again_between_two_commits(
+    run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    stream.count(100)
+    run(stream.name, since=41, until=60)  # so that two commits are missing
+    tasks, spans = StreamSource.tasks, list[Span]()
+
+    def again() -> None:
+        stream.run(lambda js: js.delete_stream(stream.name))
+        stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
+        stream.count(100)
+
+    def tasks_of(source: StreamSource, span: Span, have: Coverage) -> Any:
+        spans.append(span)
+        if len(spans) == 2 and when == "before":
+            again()
+        found = tasks(source, span, have)
+        if len(spans) == 2 and when == "after":
+            again()
+        return found
+
+    monkeypatch.setattr(StreamSource, "tasks", tasks_of)
+    with pytest.raises(ArchiveError, match="was deleted and created again while it was read"):
+        run(stream.name)
+    assert rows_of(warehouse, stream.name)[-1].seq == 60
 
 
 def test_several_commits(run: Run, warehouse: Warehouse, stream: Any) -> None:
