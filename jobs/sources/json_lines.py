@@ -22,7 +22,7 @@ from jobs.settings.ingest import DumpColumns, IngestSettings
 from jobs.sources.dumps import BLOCK_BYTES, Block, chosen, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.layouts import READ, Layouts, Part
-from jobs.sources.line import JsonObject, Message, Parser, decode_line, parse_line
+from jobs.sources.line import JsonObject, Message, Parser, decode, parse_line
 from jobs.warehouse.rows import constant, header_lists, rows_of
 from nats_transform.collector import no_search_for_cycles
 
@@ -56,6 +56,10 @@ def open_json_lines(
             f"{files.path}: no line has a column {min(missing)}; the first has {', '.join(have)}"
         )
     _check_folders(files, columns)
+    names = next((count.first for count in counts if count.lines), ())
+    if columns.seq is None and "seq" in names:  # then each line needs one
+        columns = columns.model_copy(update={"seq": "seq"})
+        settings = settings.model_copy(update={"columns": columns})
     pairs = zip(cut, counts, strict=True)
     blocks = [replace(block, messages=count.lines) for block, count in pairs]
     return JsonLines(storage, settings), numbered(blocks, columns.first_seq)
@@ -110,6 +114,8 @@ class JsonLines:
                     messages = [self._message(parser, line, block, start + n) for n, line in rest]
                     parts.append((others, _columns(messages)))
                 rows = rows_of(self.settings.stream, *_in_order(parts))
+                if self.settings.columns.seq is None:
+                    _check_numbers(rows.column("seq").to_numpy(), block, start)
                 if cluster in folders:
                     place = rows.schema.get_field_index("cluster")
                     column = constant(folders[cluster], len(rows))
@@ -124,6 +130,16 @@ class JsonLines:
             where = f"{block.file.path}: message {block.number + place}"
             parse_line(line, block.seq + place, where, self.settings.columns)
             raise
+
+
+def _check_numbers(numbers: np.ndarray, block: Block, start: int) -> None:
+    """Raises ArchiveError if a line names a sequence, and the first line of the dump none."""
+    (named,) = np.nonzero(numbers - start != np.arange(block.seq, block.seq + len(numbers)))
+    if len(named):
+        raise ArchiveError(
+            f"{block.file.path}: message {block.number + start + named[0]} has a sequence, but "
+            "the first message of the dump has none; give each message one"
+        )
 
 
 def _columns(messages: list[Message]) -> pa.RecordBatch:
@@ -184,12 +200,12 @@ def _count(storage: Storage, wanted: Sequence[str], block: Block) -> _Counted:
     count, first, left = 0, tuple[str, ...](), set(wanted)
     texts = [name.encode() for name in wanted]
     for lines in _lines(storage, block):
+        if not count and len(lines):
+            first = _names(lines[0].as_py())
         for line in lines.to_pylist() if left else ():
             # Any character of a name may be written as an escape.
-            if not first or b"\\u" in line or any(text in line for text in texts):
-                names = _names(line)
-                first = first or names
-                left.difference_update(names)
+            if b"\\u" in line or any(text in line for text in texts):
+                left.difference_update(_names(line))
                 if not left:
                     break
         count += len(lines)
@@ -199,7 +215,7 @@ def _count(storage: Storage, wanted: Sequence[str], block: Block) -> _Counted:
 def _names(line: bytes) -> tuple[str, ...]:
     """The names in a line; none if it is no object, which its reader says."""
     with contextlib.suppress(ValueError, RecursionError):
-        document = decode_line(line.decode())
+        document = decode(line)
         return tuple(name for name, _ in document) if isinstance(document, JsonObject) else ()
     return ()
 

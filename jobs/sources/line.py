@@ -72,7 +72,7 @@ class Parser:
         self._found: dict[tuple[str, ...], dict[str, str]] = {}
 
     def __call__(self, line: bytes, seq: int) -> Message:
-        pairs = decode_line(line.decode()) if len(line) < LARGE_LINE else _decode_large(line)
+        pairs = decode(line)
         if not isinstance(pairs, JsonObject):
             raise ValueError("it is not a JSON object")
         row = dict(pairs)
@@ -111,7 +111,10 @@ class Parser:
         )
 
 
-def _decode_large(line: bytes) -> Any:
+def decode(line: bytes) -> Any:
+    """The JSON of a line; raises ValueError if it is none, or would take too much memory."""
+    if len(line) < LARGE_LINE:
+        return decode_line(line.decode())
     few_values(line)
     with no_search_for_cycles():
         return decode_line(line.decode())

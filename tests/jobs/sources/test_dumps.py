@@ -572,6 +572,16 @@ def test_columns_that_some_line_has(
         pytest.param(
             ['{"subject": "a", "ts": 0, "seq": 0}'], "has sequence 0, but streams", id="seq-0"
         ),
+        pytest.param(
+            ['{"subject": "a", "ts": 0, "seq": 1000}', *['{"subject": "a", "ts": 0}'] * 2],
+            "message 2, line .* has no column seq",
+            id="a-line-without-seq",
+        ),
+        pytest.param(
+            [*['{"subject": "a", "ts": 0}'] * 2, '{"subject": "a", "ts": 0, "seq": 1000}'],
+            "message 3 has a sequence, but the first message of the dump has none",
+            id="a-line-with-seq",
+        ),
         pytest.param([], "has no messages", id="empty"),
         pytest.param(
             ['{"subject": "a", "ts": "9999-01-01"}'], "between the years 1678", id="year-9999"
