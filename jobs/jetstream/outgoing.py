@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 
 from jobs.jetstream import wire
 from jobs.jetstream.chain import CHAIN_BYTES, Outgoing
-from jobs.jetstream.control import OWN, outgoing
+from jobs.jetstream.control import outgoing
 from jobs.jetstream.headers import Pair, pairs_of
 from jobs.jetstream.schedules import Rewriting, schedules_in
-from jobs.jetstream.target import SOURCE
+from jobs.jetstream.target import SOURCE, TIME
 from jobs.warehouse.rows import new_subjects
 
-TIME = OWN + b"Time"
 COLUMNS = ("seq", "ts_ns", "subject", "mapped_subject", "headers", "headers_raw", "data")
 """The columns of `transformed_messages` that messages are made of."""
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
+
+import numpy as np
 
 from jobs.errors import ArchiveError
 from jobs.jetstream.answers import MESSAGE_NOT_FOUND, ApiError, Message, Stored
@@ -27,6 +31,10 @@ from nats_transform.mappings.subject import SEPARATOR, encode, subscribes
 
 SOURCE = OWN + b"Source"
 """`<mapping version> <sequence> <stream>` of the archived message; the stream percent-encoded."""
+TIME = OWN + b"Time"
+"""When the archived message was stored."""
+NO_TIME = int(np.datetime64("NaT").astype(np.int64))
+_ISO_TIME = re.compile(rb"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}\.[0-9]{9}Z")
 MSG_ID = b"Nats-Msg-Id"
 _ONE_BY_ONE = 500  # messages; more are read through a consumer
 _MOST_ONE_BY_ONE = 1_000_000  # messages, whatever the server says
@@ -42,12 +50,14 @@ class Replayed:
         seq: its sequence in the archive.
         stream: the archived stream, percent-encoded.
         msg_id: the message id of the target's message.
+        ts_ns: when the archived message was stored; `NO_TIME` if the message does not say it.
     """
 
     version: bytes
     seq: int
     stream: bytes
     msg_id: bytes
+    ts_ns: int = NO_TIME
 
 
 def source_stream(stream: str) -> bytes:
@@ -59,13 +69,14 @@ def replayed(pairs: Iterable[Pair]) -> Replayed | None:
     """Which archived message this is, by its headers; None for a message of somebody else."""
     values: dict[bytes, bytes] = {}
     for name, value in pairs:
-        if name in (SOURCE, MSG_ID):
+        if name in (SOURCE, MSG_ID, TIME):
             values.setdefault(name, value)
     msg_id = values.get(MSG_ID, b"")
     if SOURCE in values:
         words = values[SOURCE].split(b" ")
         if len(words) == 3 and _is_sequence(words[1]):
-            return Replayed(words[0], int(words[1]), words[2], msg_id)
+            time = _nanoseconds(values.get(TIME, b""))
+            return Replayed(words[0], int(words[1]), words[2], msg_id, time)
         return None
     # As release 0.1.0 wrote it: <mapping version>:<stream>:<sequence>.
     version, _, rest = msg_id.partition(b":")
@@ -77,6 +88,14 @@ def replayed(pairs: Iterable[Pair]) -> Replayed | None:
 
 def _is_sequence(text: bytes) -> bool:
     return text.isdigit() and len(text) < 19
+
+
+def _nanoseconds(text: bytes) -> int:
+    """A time as `jobs.jetstream.outgoing.iso_time` writes it; `NO_TIME` for any other text."""
+    if _ISO_TIME.fullmatch(text):
+        with contextlib.suppress(ValueError):  # a month 13
+            return int(np.datetime64(text[:-1].decode(), "ns").astype(np.int64))
+    return NO_TIME
 
 
 @dataclass(frozen=True)

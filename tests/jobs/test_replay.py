@@ -543,6 +543,26 @@ def test_another_mapping_version_beside_the_first(
     assert run(later, stream, allow={"versions"}).sent == 0
 
 
+def test_what_the_target_has_of_an_archive_that_was_replaced(
+    tables: Tables, stream: Any, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a wrong dump was removed and the right one ingested: the sequences are the same."""
+    monkeypatch.setattr(jobs.replay, "FOLDED", 3)
+    rows = [message(n, f"{stream.name}.x") for n in range(1, 11)]
+    assert run(tables(rows), stream).sent == 10
+    right = tables([row | {"ts_ns": row["ts_ns"] + 10**9 * (row["seq"] > 5)} for row in rows])
+    refused = run(right, stream)
+    assert (refused.sent, [refusal.allow for refusal in refused.refusals]) == (0, [None])
+    assert reasons(refused)["replaced"].startswith(
+        f"stream {stream.name} has 5 messages of OLD that this archive has other messages for "
+        "(sequence 6 of 2026-01-02T12:00:00.000000006Z, here of 2026-01-02T12:00:01.000000006Z; "
+    )
+    monkeypatch.setattr(jobs.replay, "TIMES", 4)
+    assert "replaced" in reasons(run(right, stream))
+    assert run(tables(rows), stream).already == 10
+    assert len(stored(nats, stream.name)) == 10
+
+
 def test_targets_that_take_nothing_or_change_subjects(
     tables: Tables, make_stream: Any, stream: Any, nats: NatsSettings
 ) -> None:

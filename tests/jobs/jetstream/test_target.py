@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from jobs.jetstream.outgoing import iso_time
 from jobs.jetstream.stream import StreamState
-from jobs.jetstream.target import Replayed, Target, replayed, source_stream
+from jobs.jetstream.target import NO_TIME, Replayed, Target, replayed, source_stream
 
 V = b"a" * 64
 
@@ -91,6 +92,25 @@ def test_which_message_it_is(
     found = replayed(pairs)
     assert (found and (found.version, found.seq, found.stream)) == expected
     assert found is None or isinstance(found, Replayed)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(b"2026-01-02T12:00:00.123456789Z", 1767355200_123456789, id="ours"),
+        pytest.param(b"1969-12-31T23:59:59.999999999Z", -1, id="before-1970"),
+        pytest.param(b"2026-13-02T12:00:00.123456789Z", NO_TIME, id="no-such-month"),
+        pytest.param(b"2026-01-02T12:00:00.123456789+01:00", NO_TIME, id="of-somebody"),
+        pytest.param(b"now", NO_TIME, id="a-word"),
+        pytest.param(b"\xff", NO_TIME, id="no-text"),
+    ],
+)
+def test_when_the_archived_message_was_stored(text: bytes, expected: int) -> None:
+    source = (b"Nats-Transform-Source", V + b" 7 A")
+    found = replayed([source, (b"Nats-Transform-Time", text)])
+    assert found is not None
+    assert found.ts_ns == expected
+    assert expected == NO_TIME or iso_time(expected).encode() == text
 
 
 def test_streams_are_one_word_each() -> None:
