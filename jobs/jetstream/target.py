@@ -87,7 +87,7 @@ def replayed(pairs: Iterable[Pair]) -> Replayed | None:
 
 
 def _is_sequence(text: bytes) -> bool:
-    return text.isdigit() and len(text) < 19
+    return text.isdigit() and len(text) <= 19 and int(text) < 2**63
 
 
 def _nanoseconds(text: bytes) -> int:

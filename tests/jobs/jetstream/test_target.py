@@ -78,6 +78,13 @@ def test_what_takes_nothing(field: str) -> None:
         pytest.param([(b"Nats-Msg-Id", V + b":A:5:7")], (V, 7, b"A%3A5"), id="of-0.1.0-colon"),
         pytest.param([(b"Nats-Msg-Id", b"v1:A:7")], None, id="of-somebody"),
         pytest.param([(b"Nats-Msg-Id", V + b":A:x")], None, id="no-number"),
+        pytest.param(
+            [(b"Nats-Transform-Source", V + b" %d A" % (2**63 - 1))],
+            (V, 2**63 - 1, b"A"),
+            id="the-last-sequence",
+        ),
+        pytest.param([(b"Nats-Transform-Source", V + b" %d A" % (2**63))], None, id="too-large"),
+        pytest.param([(b"Nats-Transform-Source", V + b" %d A" % (10**19))], None, id="too-long"),
         pytest.param([(b"Nats-Transform-Source", V + b" -7 A")], None, id="negative"),
         pytest.param([(b"Nats-Transform-Source", V + b" 7 A B")], None, id="another-word"),
         pytest.param(
