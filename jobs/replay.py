@@ -43,8 +43,8 @@ from jobs.jetstream.target import NO_TIME, Target, source_stream
 from jobs.progress import advance, step
 from jobs.settings.replay import CONSENTS, Consent, ReplaySettings
 from jobs.warehouse.accounting import Archived
-from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from jobs.warehouse.tables import find_table, open_table
+from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
+from jobs.warehouse.tables import find_table, open_table, rows_of
 from jobs.warehouse.versions import find as find_version
 from nats_transform.kernel.coverage import NONE, Coverage, Sequences
 from nats_transform.mappings.subject import decode, encode
@@ -145,7 +145,12 @@ class _Run:
         self.settings, self.archive = settings, archive
         self.stream = source_stream(settings.stream)
         messages = find_table(settings.warehouse, MESSAGES)
-        self.archived = Archived.of(messages, settings.stream).coverage if messages else NONE
+        accounts = Archived.of(messages, settings.stream) if messages else Archived()
+        self.archived = accounts.coverage if messages else NONE
+        apart = rows_of(settings.warehouse, QUARANTINED, settings.stream, settings.days)
+        there = archive.messages + apart
+        untransformed = max(accounts.digest_of(settings.days).rows - there, 0)
+        self.lacking = {"quarantined": apart, "untransformed": untransformed}
         self.version = next(iter(archive.versions)).encode()
         self.total = sum(archive.fates[fate] for fate in settings.fates)
         self.rewriting = Rewriting()
@@ -157,7 +162,8 @@ class _Run:
             stream=settings.stream,
             to=settings.to,
             dry_run=settings.dry_run,
-            not_sent={fate: n for fate, n in counts if fate not in settings.fates},
+            not_sent={fate: n for fate, n in counts if fate not in settings.fates}
+            | {reason: n for reason, n in self.lacking.items() if n},
             allow=sorted(settings.allow),
         )
 
@@ -216,6 +222,11 @@ class _Run:
         """Notes the reasons against the replay in the settings of the target."""
         for why in target.impossible():
             self._refusal("target", why)
+        for reason, lacking in self.lacking.items():
+            if lacking:
+                many = f"{plural(lacking, 'message')} of stream {self.settings.stream}"
+                text = f"{many} {'is' if lacking == 1 else 'are'} {_LACKING[reason]}"
+                self._refusal(reason, text, "skips")
         if forgets := list(target.forgets()):
             text = f"stream {target.name} removes messages ({', '.join(forgets)})"
             self._refusal("limits", text, "limits")
@@ -472,6 +483,10 @@ class _Run:
 _AT_ONCE = 2000  # messages that are made before they are sent
 _FIRST = 500  # messages after which it is looked at how they are stored
 _SUBJECTS = 100_000  # whose fates, or counts, are remembered
+_LACKING = {
+    "quarantined": "in quarantine: transform with a mapping that passes the checks",
+    "untransformed": "not transformed: run `nats-transform transform`, or choose other days",
+}
 _NO_TIMES = np.empty((0, 2), np.int64)
 _KEPT_OUT = ("subject", "headers", "size", "schedule", "captured")
 

@@ -13,7 +13,8 @@ SentFate = Literal["mapped", "unmatched"]
 Consent = Literal["skips", "limits", "versions", "ingress", "rollup", "ttl"]
 
 CONSENTS: dict[Consent, str] = {
-    "skips": "leave out messages that cannot be sent or that the target does not capture",
+    "skips": "leave out messages that cannot be sent, that the target does not capture, or that "
+    "are in quarantine or not transformed",
     "limits": "the target removes messages, so what was sent is not known for certain",
     "versions": "the target has these messages under another mapping version",
     "ingress": "the target's subject transform stores messages under another subject",

@@ -317,6 +317,14 @@ def data_files(
     return [task.file for task in table.scan(row_filter=rows, snapshot_id=at).plan_files()]
 
 
+def rows_of(
+    warehouse: Warehouse, spec: TableSpec, stream: str, days: Sequence[date] | None = None
+) -> int:
+    """How many rows a table has of a stream on some days; none if there is no such table."""
+    table = find_table(warehouse, spec)
+    return sum(file.record_count for file in data_files(table, stream, days)) if table else 0
+
+
 def digest_properties(folder: str, digests: Mapping[str, str]) -> dict[str, str]:
     """The properties of a table that keep the hashes of the files in a folder of its own."""
     if not digests:

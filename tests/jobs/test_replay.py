@@ -512,6 +512,44 @@ def test_what_the_archive_lacks_was_not_sent(
     assert result.breaks > 0
 
 
+def test_archived_messages_that_no_transform_took(
+    stream: Any, nats: NatsSettings, tmp_path: Path
+) -> None:
+    """Some came after the transform, some are in quarantine: nothing is sent unless allowed."""
+    warehouse, dump = Warehouse(dir=tmp_path / "warehouse"), tmp_path / "dump.jsonl"
+    mapping = tmp_path / "mapping.conf"
+    mapping.write_text("mappings {}")
+
+    def archive(count: int) -> None:
+        rows = [
+            {"seq": n, "ts": f"2026-01-0{1 + n % 2}T12:00:00Z", "subject": f"{stream.name}.x"}
+            for n in range(1, count + 1)
+        ]
+        dump.write_text("".join(json.dumps(row | {"data": str(row["seq"])}) + "\n" for row in rows))
+        ingest(None, IngestSettings(stream="OLD", jsonl=str(dump), warehouse=warehouse))
+
+    def sift(rows: pa.RecordBatch) -> list[str | None]:
+        return ["by number" if seq == 3 else None for seq in rows.column("seq").to_pylist()]
+
+    archive(4)
+    settings = TransformSettings(stream="OLD", mapping=mapping, warehouse=warehouse)
+    transform(None, settings, sift=sift)
+    archive(9)
+    whats = {"quarantined": "1 message of stream OLD is in quarantine", "untransformed": "5 mess"}
+    for dry_run in (True, False):
+        result = run(warehouse, stream, dry_run=dry_run)
+        assert result.fails("refused")
+        assert result.not_sent == {"quarantined": 1, "untransformed": 5}
+        assert all(reasons(result)[reason].startswith(text) for reason, text in whats.items())
+        assert {refusal.allow for refusal in result.refusals} == {"skips"}
+    assert payloads(nats, stream.name) == []
+    of_day = run(warehouse, stream, first_day="2026-01-01", dry_run=True)
+    assert of_day.not_sent == {"untransformed": 2}
+    result = run(warehouse, stream, allow={"skips"})
+    assert (result.sent, result.not_sent) == (3, {"quarantined": 1, "untransformed": 5})
+    assert payloads(nats, stream.name) == [1, 2, 4]
+
+
 def test_other_versions_are_named_safely_and_briefly(tables: Tables, stream: Any) -> None:
     """Whoever publishes into the target chooses their names, and how many there are."""
     block = b"NATS/1.0\r\nNats-Transform-Source: %b 1 OLD\r\n\r\n"
