@@ -27,13 +27,19 @@ from nats_transform.accounts.imports import AccountImport, ImportKind
 from nats_transform.accounts.sharing import Entry
 from nats_transform.config import Located, load_all, load_mappings
 from nats_transform.errors import printable
-from nats_transform.mappings.mapping import AccountMappings
-from nats_transform.mappings.subject import encode, is_valid_publish_subject, subscribes
+from nats_transform.mappings.mapping import AccountMappings, Fate, Outcome
+from nats_transform.mappings.subject import (
+    SEPARATOR,
+    encode,
+    is_valid_publish_subject,
+    subscribes,
+)
+from nats_transform.mappings.transform import Transform
 from nats_transform.mappings.unresolved import may_be
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import StreamConfig
 
-_LOST = "lost"
+_LOST = "lost by the weights"  # nats-server refuses destinations with a blank
 _LEAF = 4
 _SERVERS = {1: "route", 2: "gateway", _LEAF: "leaf node"}
 """The kinds of connections to other servers (nats-server `server/client.go`)."""
@@ -125,7 +131,7 @@ class Prediction:
         if not isinstance(mappings, AccountMappings):
             return [subject]
         outcomes = mappings.outcomes(subject, self.cluster)
-        return list(dict.fromkeys(_LOST if o.subject is None else o.subject for o, _ in outcomes))
+        return list(dict.fromkeys(_result(outcome, subject) for outcome, _ in outcomes))
 
     def exported(self, subject: str) -> list[tuple[str, str]]:
         """The accounts that import a stream with the subject, and how the subject arrives."""
@@ -332,6 +338,14 @@ def _hop(
 def _through(entry: Entry, subject: str) -> str | None:
     """The subject under which an import passes a message on; None if it does not."""
     return AccountImport(ImportKind(entry.kind), entry.subject, entry.to).apply(subject)
+
+
+def _result(outcome: Outcome, subject: str) -> str:
+    """The subject of an outcome, which no subscription gets if a token is empty."""
+    if outcome.fate is Fate.INVALID and outcome.mapping_source and outcome.mapping_destination:
+        transform = Transform(outcome.mapping_source, outcome.mapping_destination)
+        return transform.evaluate(subject.split(SEPARATOR), None)
+    return _LOST if outcome.subject is None else outcome.subject
 
 
 def _at(account: str, subject: str) -> str:

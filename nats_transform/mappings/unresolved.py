@@ -13,6 +13,8 @@ def may_be(unresolved: str, subject: str) -> bool:
     Examples:
         >>> may_be("a.{{random(3)}}", "a.2"), may_be("a.{{random(3)}}", "a.3")
         (True, False)
+        >>> may_be("a.{{random(-3)}}", "a.2"), may_be("a.{{random(0)}}", "a.1")
+        (True, False)
     """
     if unresolved == subject:
         return True
@@ -23,5 +25,6 @@ def may_be(unresolved: str, subject: str) -> bool:
     pattern = "(0|[1-9][0-9]{0,9})".join(map(re.escape, fixed[::2]))
     match = re.fullmatch(pattern, subject, re.DOTALL)
     return match is not None and all(
-        int(number) < max(count, 1) for number, count in zip(match.groups(), counts, strict=True)
+        int(number) < max(abs(count), 1)
+        for number, count in zip(match.groups(), counts, strict=True)
     )

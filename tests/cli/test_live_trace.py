@@ -176,6 +176,27 @@ def test_people_read_a_table(watched: Watched) -> None:
     assert lines[-1] == ["equal"]
 
 
+def test_results_that_no_subscriber_gets(tmp_path: Path) -> None:
+    mappings = """
+      "parts.*": "{{split(1,-)}}.x"
+      "any.*": "n.{{random(-3)}}"
+      "gone": [{ destination: gone, weight: 0% }]
+      "named": lost
+    """
+    other = 'mappings { "gone": lost, "named": [{ destination: named, weight: 0% }] }'
+    (tmp_path / "a.conf").write_text(f"mappings {{ {mappings} }}")
+    (tmp_path / "b.conf").write_text(other)
+    subjects = ["parts.--a", "parts.-", "parts.a-b", *["any.x"] * 9, "gone", "named"]
+    with nats_server(f"mappings {{ {mappings} }}") as server:
+
+        def traced(subject: str, file: str) -> int:
+            options = ("--server", server.url, "--mapping", str(tmp_path / file))
+            return nats_transform("trace", subject, "--live", *options)[0]
+
+        assert [traced(subject, "a.conf") for subject in subjects] == [0] * len(subjects)
+        assert [traced(subject, "b.conf") for subject in ("gone", "named")] == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("mapping", "seen"),
     [
