@@ -116,7 +116,12 @@ def _live(settings: TraceSettings, asked: Settings) -> None:
 
     def show() -> None:
         where = f" in cluster {traced.cluster}" if traced.cluster else ""
-        print_line(f"{shown(traced.subject)} traced by {traced.server}{where}; nobody got it")
+        got = (
+            f"it came to {shown(traced.reserved)}, and nats-server may have acted on it"
+            if traced.reserved
+            else "nobody got it"
+        )
+        print_line(f"{shown(traced.subject)} traced by {traced.server}{where}; {got}")
         print_table(
             [
                 (

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -40,6 +41,7 @@ from nats_transform.streams.network import Network
 from nats_transform.streams.stream import StreamConfig
 
 _LOST = "lost by the weights"  # nats-server refuses destinations with a blank
+_MOST_ASKED = 1_000
 _LEAF = 4
 _SERVERS = {1: "route", 2: "gateway", _LEAF: "leaf node"}
 """The kinds of connections to other servers (nats-server `server/client.go`)."""
@@ -83,7 +85,10 @@ class LiveTrace(BaseModel):
         cluster: its cluster, if it is in one.
         hops: the steps.
         silent: how many servers got the message, but no event came from them.
-        is_equal: whether every hop that we predict is as predicted, and there is one.
+        reserved: the subject of nats-server's own that the message came to, if any: the server may
+            have acted on it.
+        is_equal: whether every hop that we predict is as predicted, and there is one before the
+            egress, which follows from what the servers say.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -94,6 +99,7 @@ class LiveTrace(BaseModel):
     cluster: str
     hops: list[Hop]
     silent: int
+    reserved: str
     is_equal: bool
 
 
@@ -154,6 +160,15 @@ class Prediction:
             if (to := _through(entry, subject)) is not None
         ]
 
+    def reached(self, subject: str) -> list[str]:
+        """The subjects that a message can get: by mappings, and in accounts that are asked."""
+        following = [(self.account, to) for to in self.results(subject, self.account)]
+        # The list grows. nats-server refuses imports in a circle, in which it would not end.
+        for account, name in islice(following, _MOST_ASKED):
+            for exporter, results in self.asked(account, name):
+                following += [(exporter, to) for to in results]
+        return [name for _, name in following]
+
 
 def live_trace(
     subject: str,
@@ -184,12 +199,14 @@ async def _ask(
     subject: str, settings: NatsSettings, prediction: Prediction, cluster: str | None
 ) -> LiveTrace:
     async with connection(settings) as client:
-        prediction.cluster = cluster or client._server_info.get("cluster") or None
+        prediction.cluster = client._server_info.get("cluster") or None
         _refuse(subject, prediction)
+        prediction.cluster = cluster or prediction.cluster
         prediction.streams = await account_streams(client, settings, prediction.account)
         version = str(client._server_info.get("version", ""))
         events = await traced(client, settings, subject)
     hops = list(compare(subject, events, prediction))
+    names = (events[0].mapped, *(step.to for event in events for step in event.of("si")))
     return LiveTrace(
         subject=subject,
         server=events[0].server.name,
@@ -197,7 +214,9 @@ async def _ask(
         cluster=events[0].server.cluster,
         hops=hops,
         silent=len(missing(events)),
-        is_equal={hop.verdict for hop in hops} - {Verdict.SEEN} == {Verdict.EQUAL},
+        reserved=next(filter(belongs_to_server, names), ""),
+        is_equal={hop.verdict for hop in hops} - {Verdict.SEEN} == {Verdict.EQUAL}
+        and any(hop.verdict is Verdict.EQUAL and hop.hop != "egress" for hop in hops),
     )
 
 
@@ -206,7 +225,7 @@ def _refuse(subject: str, prediction: Prediction) -> None:
         raise JobError(
             f"{printable(subject)} cannot be traced: give a literal subject of printable characters"
         )
-    for name in (subject, *prediction.results(subject, prediction.account)):
+    for name in (subject, *prediction.reached(subject)):
         if belongs_to_server(name):
             raise JobError(
                 f"{printable(name)} is one of nats-server's own subjects, and the server may act "
@@ -310,7 +329,7 @@ def _egress(mapped: str, events: Sequence[TraceEvent]) -> Iterator[Hop]:
             text = f"{count} x {filter}"
             is_right = any(subscribes(filter, subject) for subject in subjects)
             seen = f"{text}: {error}" if error else text
-            is_known = not _is_beyond_leaf_node(event, events)
+            is_known = not error and not _is_beyond_leaf_node(event, events)
             texts = [seen] if is_right else [mapped]
             yield _hop("egress", event.server.name, texts, seen, is_known=is_known)
 

@@ -258,6 +258,54 @@ def test_a_stream_that_refuses_differs(watched: Watched) -> None:
         )
 
 
+def test_acknowledgements_through_services_are_refused(tmp_path: Path) -> None:
+    """A server acknowledges a message even if it only traces."""
+    config = """accounts {
+      HUB { users: [{ user: hub, password: secret }], exports: [{ service: "$JS.ACK.S.C.>" }] }
+      MID {
+        imports: [{ service: { account: HUB, subject: "$JS.ACK.S.C.>" }, to: "hub.ack.>" }]
+        exports: [{ service: "ack.>" }]
+        mappings { "ack.>": "hub.ack.>" }
+      }
+      SHOP {
+        users: [{ user: shop, password: secret }]
+        imports: [
+          { service: { account: HUB, subject: "$JS.ACK.S.C.>" }, to: "near.>" }
+          { service: { account: MID, subject: "ack.>" }, to: "far.>" }
+        ]
+        mappings { "mapped.>": "near.>" }
+      }
+    }"""
+    (tmp_path / "a.conf").write_text(config)
+    with nats_server(config) as server:
+        url = server.url.replace("//", "//shop:secret@")
+        line = ("--live", "--server", url, "--account", "SHOP")
+        for subject in ("near.1.1.1.1.0", "mapped.1.1.1.1.0", "far.1.1.1.1.0"):
+            told = nats_transform("trace", subject, *line, "--mapping", str(tmp_path / "a.conf"))
+            assert told[:2] == (2, "")
+            assert "'$JS.ACK.S.C.1.1.1.1.0' is one of nats-server's own subjects" in told[2]
+        # Without the mapping nobody knows before.
+        _, out, _ = nats_transform("trace", "mapped.1", *line)
+        assert "; it came to $JS.ACK.S.C.1, and nats-server may have acted on it" in out
+        assert "nobody got it" not in out
+
+
+def test_subscribers_alone_are_nothing_to_compare(tmp_path: Path) -> None:
+    """Who gets a message follows from the subject that the server gives it."""
+    config = """authorization { users: [
+      { user: shop, password: secret }
+      { user: some, password: secret, permissions: { subscribe: { deny: "a.x" } } }
+    ] }"""
+    with nats_server(config) as server, Client(server.url, "some") as client:
+        client.subscribe("a.*")
+        client.flush()
+        line = ("--live", "--json", "--server", server.url.replace("//", "//shop:secret@"))
+        for subject, verdict in (("a.x", "seen"), ("a.y", "equal")):
+            code, out, _ = nats_transform("trace", subject, *line)
+            assert [one[2] for one in verdicts(json.loads(out))] == ["seen", verdict]
+            assert (code, json.loads(out)["is_equal"]) == (1, False)
+
+
 @pytest.mark.parametrize("subject", ["$JS.API.STREAM.DELETE.V1", "api.STREAM.DELETE.V1", "$SYS.X"])
 def test_subjects_on_which_servers_act_are_refused(watched: Watched, subject: str) -> None:
     code, out, err = watched.run(subject, "--mapping", str(watched.config))
