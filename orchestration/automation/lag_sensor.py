@@ -12,15 +12,9 @@ from jobs.errors import ArchiveError
 from jobs.lag import Lag, first_missing_day, measure_lags
 from nats_transform import NatsTransformError
 from orchestration.archive import Archive
-from orchestration.automation.runs import run_requests, select, sensor_status
+from orchestration.automation.runs import busy_assets, run_requests, select, sensor_status
 
 _ASSETS = ("messages",)
-_OPEN = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-]
 
 
 def lag_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinition:
@@ -40,7 +34,7 @@ def lag_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinition:
                 for stream, lag in lags.items()
                 if isinstance(lag, Lag)
             }
-            busy = _busy(context.instance, sensor_name)
+            busy = busy_assets(context.instance, sensor_name)
             events: list[dg.AssetObservation] = []
             requests: list[dg.RunRequest] = []
             for each in archives:
@@ -73,16 +67,6 @@ def lag_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinition:
         default_status=sensor_status(running=settings.running),
         description=f"Ingests when more than {settings.limit:,} messages of a stream are new.",
     )
-
-
-def _busy(instance: dg.DagsterInstance, sensor: str) -> set[dg.AssetKey]:
-    """What the runs that the sensor has started are still making."""
-    started = dg.RunsFilter(statuses=_OPEN, tags={"dagster/sensor_name": sensor})
-    return {
-        key
-        for record in instance.get_run_records(started)
-        for key in record.dagster_run.asset_selection or ()
-    }
 
 
 def _requests(archive: Archive, name: str, lag: Lag) -> Iterator[dg.RunRequest]:

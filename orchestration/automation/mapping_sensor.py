@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
+from datetime import UTC, date, datetime
 
 import dagster as dg
 
 from nats_transform import NatsTransformError
 from nats_transform.config import load_mappings, mapping_version
 from orchestration.archive import Archive
-from orchestration.automation.runs import run_requests, select, sensor_status
+from orchestration.automation.runs import busy_assets, run_requests, select, sensor_status
 from orchestration.mapping_in_force import materialized_version
 
 DERIVED = ("transformed_messages", "weight_audit")
@@ -21,12 +21,14 @@ _PAGE = 500
 
 def mapping_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinition:
     """The sensor that the YAML of some archives with one mapping asks for."""
-    archive = archives[0]
+    archive, sensor_name = archives[0], f"{name}_mapping"
     settings = archive.mapping_sensor
     assert settings is not None  # noqa: S101 - the caller asked
     key = archive.key("mapping_version")
 
-    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    def look(
+        context: dg.SensorEvaluationContext,
+    ) -> dg.RunRequest | dg.SensorResult | dg.SkipReason:
         try:
             mappings = load_mappings(archive.mapping, archive.account)
         except NatsTransformError as error:
@@ -34,29 +36,34 @@ def mapping_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinitio
             raise dg.Failure(str(error), allow_retries=False) from None
         version = mapping_version(mappings, archive.seed)
         known = materialized_version(context.instance, archive)
-        if context.cursor != version:
-            record = dg.RunRequest(run_key=f"mapping {version}", asset_selection=[key])
-            return dg.SensorResult(
-                run_requests=[] if known == version else [record], cursor=version
-            )
+        recorded = context.instance.get_latest_materialization_event(key)
+        # Dagster starts no second run with the same key: one that fails is repeated after an hour.
+        after = recorded.run_id if recorded is not None else "none"
+        run_key = f"{version} after {after} {datetime.now(UTC):%Y-%m-%dT%H}"
+        busy = busy_assets(context.instance, sensor_name)
+        if known != version:
+            if key in busy:
+                return dg.SkipReason(f"a run records version {version[:12]} of {archive.mapping}")
+            return dg.RunRequest(run_key=f"mapping {run_key}", asset_selection=[key])
         # What a server has mapped stays as it is, whatever the file says now.
-        if settings.reprocess == "stale_days" and known == version and archive.observed is None:
+        if settings.reprocess == "stale_days" and archive.observed is None:
             requests = [
                 request
                 for each in archives
+                if each.key("transformed_messages") not in busy
                 for request in run_requests(
                     each,
                     days_of_other_versions(context.instance, each, version),
                     assets=DERIVED,
-                    key=version,
+                    key=run_key,
                 )
             ]
             if requests:
-                return dg.SensorResult(run_requests=requests, cursor=version)
-        return dg.SkipReason(f"{archive.mapping} is still version {version[:12]}")
+                return dg.SensorResult(run_requests=requests)
+        return dg.SkipReason(f"{archive.mapping} is still version {known[:12]}")
 
     return dg.SensorDefinition(
-        name=f"{name}_mapping",
+        name=sensor_name,
         evaluation_fn=look,
         asset_selection=select(
             archives, ("mapping_version", *(DERIVED if archive.observed is None else DERIVED[1:]))

@@ -10,6 +10,13 @@ import dagster as dg
 from orchestration.archive import Archive
 from orchestration.days import range_tags
 
+_OPEN = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+]
+
 
 def select(archives: Sequence[Archive], assets: Sequence[str]) -> dg.AssetSelection:
     """These assets of some archives."""
@@ -19,6 +26,16 @@ def select(archives: Sequence[Archive], assets: Sequence[str]) -> dg.AssetSelect
 def sensor_status(*, running: bool) -> dg.DefaultSensorStatus:
     """The status of a sensor before anybody switches it on or off."""
     return dg.DefaultSensorStatus.RUNNING if running else dg.DefaultSensorStatus.STOPPED
+
+
+def busy_assets(instance: dg.DagsterInstance, sensor: str) -> set[dg.AssetKey]:
+    """What the runs that a sensor has started are still making."""
+    started = dg.RunsFilter(statuses=_OPEN, tags={"dagster/sensor_name": sensor})
+    return {
+        key
+        for record in instance.get_run_records(started)
+        for key in record.dagster_run.asset_selection or ()
+    }
 
 
 def run_requests(

@@ -127,6 +127,37 @@ def test_days_are_transformed_under_the_version_that_was_materialized(project: P
     assert result.success, failures(result)
 
 
+def test_a_version_that_comes_back_is_recorded_again(bare_project: Project) -> None:
+    """Dagster starts no second run with the same key."""
+    file = bare_project.add("east", AUTOMATED, count=1) / "mapping.conf"
+    other = MAPPING.replace("60%", "50%").replace("40%", "50%")
+    keys = []
+    for text in (MAPPING, other, MAPPING, other):
+        file.write_text(text)
+        for _ in range(2):  # the run of the first tick has failed
+            (request,) = tick(bare_project)
+            assert isinstance(request, dg.RunRequest)
+            assert list(requested([request])) == [(["mapping_version"], None)]
+        keys.append(request.run_key)
+        assert bare_project.materialize("east", ["mapping_version"]).success
+        assert "is still version" in str(tick(bare_project))
+    assert len({*keys}) == 4
+
+
+def test_what_a_run_of_the_sensor_makes_is_not_asked_for_twice(bare_project: Project) -> None:
+    bare_project.add("east", AUTOMATED, count=1)
+    key = dg.AssetKey(["east", "mapping_version"])
+    run = bare_project.instance.create_run_for_job(
+        bare_project.load().resolve_implicit_global_asset_job_def(),
+        asset_selection=frozenset({key}),
+        tags={"dagster/sensor_name": "east_mapping"},
+        status=dg.DagsterRunStatus.STARTED,
+    )
+    assert "a run records version" in str(tick(bare_project))
+    bare_project.instance.report_run_failed(run)
+    assert list(requested(tick(bare_project))) == [(["mapping_version"], None)]
+
+
 def test_mappings_of_another_account_are_refused_in_one_line(bare_project: Project) -> None:
     text = "accounts { SHOP { mappings { a: b } } }"
     bare_project.add("east", mapping=text, count=1)
