@@ -66,10 +66,8 @@ def _print(result: IngestResult) -> None:
 
 
 def _warning(result: IngestResult | AccountResult, settings: IngestSettings) -> str | None:
+    if result.refused:
+        return result.refused
     loud = "the messages were NOT checked before they were published (--no-checks)"
-    lost = getattr(result, "presumed_lost", 0)
-    holes = (
-        f"{plural(lost, 'sequence')} that the dump lacks count as archived, as it has too many "
-        "holes: no later ingest brings them; ingest all files of a stream at once (a folder)"
-    )
-    return result.refused or (loud if settings.no_checks else holes if lost else None)
+    warnings = [loud if settings.no_checks else None, getattr(result, "warning", None)]
+    return "; ".join(filter(None, warnings)) or None

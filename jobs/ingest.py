@@ -52,6 +52,7 @@ from jobs.warehouse.tables import open_table, snapshot_id
 from nats_transform.digest import Digest
 from nats_transform.errors import did_you_mean
 from nats_transform.kernel.coverage import NONE
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,6 +100,17 @@ class IngestResult(gate.GatedResult):
     presumed_lost: int = 0
     files_read: list[str]
     files_not_read: list[str]
+
+    @property
+    def warning(self) -> str | None:
+        """What a user must know of sequences that no later ingest brings."""
+        if not self.presumed_lost:
+            return None
+        return (
+            f"{plural(self.presumed_lost, 'sequence')} that the dump lacks count as archived, as "
+            "it has too many holes: no later ingest brings them; ingest all files of a stream at "
+            "once (a folder)"
+        )
 
 
 class AccountResult(BaseModel):
@@ -288,7 +300,7 @@ def _add(
         has = (span.all if span.has is None else span.has) | span.lost
         now = archived.add(has, span.all, by_day, settings.subject)
         new = staged(table, folder, (part.written for part in parts))
-    explained = archived.coverage | (span.all - (span.has or NONE))
+    explained = archived.coverage | span.lost | (span.all - (span.has or NONE))
     suite = messages_suite(added.digest, explained.ranges)
     passage = gate.publish(
         spark,

@@ -207,7 +207,8 @@ class DumpSource:
         self._found = Coverage.of(pair for part in found for pair in part.ranges)
         new = Coverage.of([(first, last)]) & self._found - have
         self.presumed_lost = new.count - rows
-        return [Span(first, last, rows, self.files.size, new)] if rows else []
+        lost = new if self.presumed_lost else NONE
+        return [Span(first, last, rows, self.files.size, new, lost)] if rows else []
 
     def check(self, table: Table, have: Coverage) -> None:
         """Compares all messages that both have."""

@@ -49,7 +49,7 @@ class Span:
         messages: how many the source had among them when the span was planned.
         size: about how many bytes are read for it.
         has: the sequences of its messages; None if nobody knows, as a stream may lose some of them.
-        lost: other sequences that never come any more.
+        lost: sequences that never come any more, of which some may be among those of messages.
     """
 
     first: int

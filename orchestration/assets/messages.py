@@ -40,6 +40,8 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             with watched(context.log.info):
                 result = ingest(archive.session, settings)
             added += result.added
+            if result.warning is not None:
+                context.log.warning(result.warning)
             if result.report is not None:
                 measures += result.report.measures
                 manifest += result.report.files

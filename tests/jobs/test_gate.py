@@ -142,6 +142,22 @@ def test_an_ingest_is_refused_by_the_same_gate(
     assert snapshot_properties(table)["digest"] == document["digest"]
 
 
+def test_an_ingest_says_which_sequences_count_as_archived(
+    dump: tuple[str, ...], tmp_path: Path
+) -> None:
+    lines = ({"subject": "a", "ts": "2026-03-01", "seq": seq} for seq in range(1, 600, 2))
+    (tmp_path / "dump.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    holes = "299 sequences that the dump lacks count as archived"
+    code, out, error = nats_transform(*dump, "--json")
+    document = json.loads(out)
+    assert (code, document["added"], document["presumed_lost"]) == (0, 300, 299)
+    assert error.startswith(holes)
+    code, _, error = nats_transform(*dump, "--no-checks", "--warehouse", str(tmp_path / "other"))
+    assert code == 0
+    assert "NOT checked" in error
+    assert holes in error
+
+
 def test_an_ingest_without_checks_is_loud(dump: tuple[str, ...], tmp_path: Path) -> None:
     code, out, error = nats_transform(*dump, "--json", "--no-checks")
     assert code == 0

@@ -419,17 +419,24 @@ def test_what_a_dump_lacks_can_come_later(
 
 @pytest.mark.parametrize("noted", [6, 100])
 def test_a_dump_with_many_holes_says_what_it_hides(
-    run: Ingest, jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, noted: int
+    run: Ingest,
+    warehouse: Warehouse,
+    jsonl: Callable[..., Path],
+    here: SessionOnDemand,
+    monkeypatch: pytest.MonkeyPatch,
+    noted: int,
 ) -> None:
     monkeypatch.setattr(jobs.sources.dump, "MOST_RANGES", 5)
     monkeypatch.setattr(jobs.sources.dump, "_MOST_NOTED", noted)
     many = sparse(range(10, 100, 2))
-    assert run(jsonl=jsonl(*many)).presumed_lost == 44
+    result = run(jsonl=jsonl(*many))
+    assert (result.added, result.presumed_lost, result.refused) == (45, 44, None)
+    assert verify_table(here, VerifyTableSettings(stream="S", warehouse=warehouse)).holds
     assert run(jsonl=jsonl(*many)).added == 0
     both = jsonl(*sparse(range(101, 200, 2)), name="a/1.jsonl")
     jsonl(*sparse(range(100, 200, 2)), name="a/2.jsonl")
     result = run(jsonl=both.parent)  # no holes, whatever each file lacks
-    assert (result.added, result.presumed_lost) == (100, 0)
+    assert (result.added, result.presumed_lost, result.refused) == (100, 0, None)
 
 
 def test_other_messages_under_the_same_sequences_are_refused(
