@@ -46,14 +46,15 @@ def run_under_dagster() -> int:
             pipes.log.error((errors.getvalue().splitlines() or [f"exit code {code}"])[-1])
             return code
         result = json.loads(documents[-1])
-        several = "streams" in result  # of an ingest
+        several = "failed" in result  # of an ingest
+        failures = result["failed"] if several else {}
         parts = result["streams"] if several else [result]
         found = [
             check | ({"name": f"{part['stream']}: {check['name']}"} if several else {})
             for part in parts
             for check in part.get("checks", {}).get("results", [])
         ]
-        has_run = all(part.get("checks", {}).get("ran") for part in parts)
+        has_run = not failures and all(part.get("checks", {}).get("ran") for part in parts)
         for topic, check in (pipes.extras or {}).get("checks", {}).items():
             about = [one for one in found if one["topic"] == topic]
             failed = [one for one in about if not one["success"]]
@@ -62,7 +63,7 @@ def run_under_dagster() -> int:
                 passed=has_run and not failed,
                 severity="ERROR" if any(one["blocks"] for one in failed) else "WARN",
                 metadata={one["name"]: one["observed"] for one in failed or about}
-                | ({} if has_run else {"not looked at": "the job ran without checks"}),
+                | ({} if has_run else {"not looked at": told(failures or "the job ran no checks")}),
             )
         if code:
             why = result.get("refused") or f"what job {job} looked at is not fine: see its result"

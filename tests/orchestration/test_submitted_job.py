@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster_pipes import encode_param
 
 from jobs.ingest import ingest
 from jobs.jetstream.process import NatsServer
@@ -137,6 +139,73 @@ def test_an_ingest_of_several_streams(
     (made,) = result.asset_materializations_for_node("mapped")
     results: Any = made.metadata["streams"].value
     assert [one["added"] for one in results] == [5, 5]
+
+
+def reported(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """What the main file reports through Pipes, without spark-submit."""
+    topics = {"conservation": "every_message_once", "completeness": "no_unexplained_gaps"}
+    context = {
+        "asset_keys": ["mapped"],
+        "code_version_by_asset_key": {"mapped": None},
+        "provenance_by_asset_key": {"mapped": None},
+        "partition_key": None,
+        "partition_key_range": None,
+        "partition_time_window": None,
+        "run_id": "r",
+        "job_name": "j",
+        "retry_number": 0,
+        "extras": {"checks": topics},
+    }
+    (folder / "messages").unlink(missing_ok=True)
+    (folder / "context").write_text(json.dumps(context))
+    places = {"CONTEXT": folder / "context", "MESSAGES": folder / "messages"}
+    pipes = {
+        f"DAGSTER_PIPES_{name}": encode_param({"path": str(path)}) for name, path in places.items()
+    }
+    done = subprocess.run(
+        [sys.executable, ROOT / "deploy" / "spark_job.py", *arguments],
+        cwd=folder, capture_output=True, text=True, check=False, env=os.environ | pipes,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in (folder / "messages").read_text().splitlines()]
+
+
+@pytest.mark.server
+def test_a_stream_that_was_not_read_fails_every_check(
+    tmp_path: Path, nats_server: NatsServer
+) -> None:
+    queue, stream = new_stream(nats_server, retention="workqueue"), new_stream(nats_server)
+    stream.count(5)
+    queue.count(5)
+    for names in ([queue.name], [stream.name, queue.name]):
+        settings = {
+            "stream": ",".join([*names, "NO_SUCH_*"]),
+            "server": {"servers": nats_server.url},
+            "warehouse": {"dir": str(tmp_path / "warehouse")},
+        }
+        (tmp_path / "ingest.json").write_text(json.dumps(settings))
+        said = reported(tmp_path, "ingest", "ingest.json")
+        checks = [one["params"] for one in said if one["method"] == "report_asset_check"]
+        assert len(checks) == 2
+        for check in checks:
+            assert not check["passed"]
+            failed = check["metadata"]["not looked at"]["raw_value"]
+            assert failed.keys() == {queue.name, "NO_SUCH_*"}
+
+
+def test_the_result_of_a_plan(tmp_path: Path) -> None:
+    write_messages(tmp_path / "messages.jsonl", 24)
+    shared = {"stream": "S", "warehouse": {"dir": str(tmp_path / "warehouse")}}
+    source = shared | {"jsonl": str(tmp_path / "messages.jsonl")}
+    ingest(SessionOnDemand(SparkSettings()), IngestSettings.model_validate(source))
+    for name in ("now", "next"):
+        (tmp_path / f"{name}.conf").write_text(f"mappings {{ orders.*.*: {name}.$1.$2 }}")
+    settings = {"mapping": "now.conf", "candidate": "next.conf", "out": "steps"}
+    settings |= shared | {"without_streams": True}
+    (tmp_path / "plan.json").write_text(json.dumps(settings))
+    said = reported(tmp_path, "plan", "plan.json")
+    (made,) = [one["params"] for one in said if one["method"] == "report_asset_materialization"]
+    assert made["metadata"]["streams"]["raw_value"] == 0
 
 
 def test_the_main_file_needs_no_dagster() -> None:
