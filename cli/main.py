@@ -7,7 +7,7 @@ cannot be read; 130 after Ctrl-C, 141 when the reader of a pipe is gone, 143 aft
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from cli.output import DEBUG, debug, print_line, print_lines
-from jobs.ending import INTERRUPTED, PIPE_CLOSED, UNUSABLE, ended_by_signals, reason_of
+from jobs.ending import INTERRUPTED, PIPE_CLOSED, UNUSABLE, ended_by_signals, leave, reason_of
 from nats_transform.collector import leave_out_modules
 from nats_transform.errors import did_you_mean, printable
 
@@ -131,13 +131,7 @@ class CommandLine(click.Group):
         except OSError as error:  # of --help and the like
             _show(click.ClickException(reason_of(error)))
             code = UNUSABLE
-        try:
-            if sys.stdout is not None:
-                sys.stdout.flush()
-        except OSError:
-            # Python flushes once more at exit: let it flush into nothing.
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        sys.exit(code if isinstance(code, int) else 0)
+        leave(code if isinstance(code, int) else 0)
 
 
 def _show(error: click.ClickException) -> None:
@@ -152,7 +146,8 @@ def _show(error: click.ClickException) -> None:
         hint = f" (see {where} --help)"
     text = _mappings_of(error) or error.format_message()
     text = text.removesuffix(".") if hint else text
-    print_line(" ".join(f"{where}: {text}{hint}".split()), err=True)
+    with contextlib.suppress(OSError):  # the exit code says it too
+        print_line(" ".join(f"{where}: {text}{hint}".split()), err=True)
 
 
 def _mappings_of(error: click.ClickException) -> str | None:

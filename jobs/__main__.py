@@ -15,7 +15,7 @@ from typing import BinaryIO, NoReturn
 import click
 from click.core import ParameterSource
 
-from jobs.ending import NOT_FINE, UNUSABLE, ended_by_signals, reason_of
+from jobs.ending import NOT_FINE, PIPE_CLOSED, UNUSABLE, ended_by_signals, leave, reason_of
 from jobs.files.output import refuse_unwritable
 from jobs.registry import JOBS, document, is_fine
 from jobs.settings.output import NEVER, output_settings
@@ -63,7 +63,10 @@ def command(job: str, settings: BinaryIO, debug: bool, **given: object) -> int:
             shown = visible(traceback.format_exc().rstrip(), keep="\n")
             click.echo(in_a_log(shown), err=True)
         raise click.ClickException(reason_of(error)) from error
-    click.echo(json_text(document(result)))
+    try:
+        click.echo(json_text(document(result)))
+    except BrokenPipeError:
+        return PIPE_CLOSED
     return 0 if is_fine(result, level) else NOT_FINE
 
 
@@ -77,9 +80,17 @@ def main() -> NoReturn:
         with ended_by_signals("jobs"):
             code = command.main(prog_name="python -m jobs", standalone_mode=False)
     except click.ClickException as error:
-        click.echo(in_a_log(one_line(f"error: {error.format_message()}")), err=True)
+        _show(error.format_message())
         code = UNUSABLE
-    sys.exit(code)
+    except OSError as error:  # of the output
+        _show(reason_of(error))
+        code = UNUSABLE
+    leave(code)
+
+
+def _show(reason: str) -> None:
+    with contextlib.suppress(OSError):  # the exit code says it too
+        click.echo(in_a_log(one_line(f"error: {reason}")), err=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import signal
 import socket
 import sys
@@ -69,6 +70,19 @@ def reason_of(error: Exception) -> str:
             )
     text = next((line for line in str(error).splitlines() if line.strip()), "no message")
     return f"unexpected {type(error).__name__}: {text} (--debug shows the stack trace)"
+
+
+def leave(code: int) -> NoReturn:
+    """Exits with a code, also where what was printed cannot be written."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            if stream is not None:  # closed by the caller
+                stream.flush()
+        except OSError:
+            # Python flushes once more at exit: let it flush into nothing.
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    sys.exit(code)
 
 
 @contextlib.contextmanager

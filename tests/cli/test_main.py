@@ -182,6 +182,12 @@ def test_a_disk_that_is_full_for_the_output(args: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) == (2, told)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full disk to try")
+def test_a_disk_that_is_full_for_the_error() -> None:
+    with open("/dev/full", "w") as full:
+        assert subprocess.run([SCRIPT, "check", "none.conf"], stderr=full).returncode == 2
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
     code, out, _ = invoke("completion", shell)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -149,6 +150,34 @@ def test_what_needs_no_spark_fails_before_spark_starts(
     assert (ended.code, ended.output) == (2, "")
     assert ended.errors.startswith(f"error: {said}")
     assert ended.errors.count("\n") == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full disk to try")
+@pytest.mark.parametrize("arguments", [("--help",), ("ingest",)])
+def test_a_disk_that_is_full_for_the_output(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = called(tmp_path, *arguments, stdout=full, stderr=subprocess.PIPE)
+        said = b"error: the disk that this writes to is full: make room there\n"
+        assert (done.stderr, done.returncode) == (said, 2)
+        assert called(tmp_path, "no-such-job", stderr=full).returncode == 2
+
+
+def test_a_reader_that_leaves_early_gets_no_complaint(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = called(tmp_path, "ingest", stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (done.stderr, done.returncode) == (b"", 141)
+
+
+def called(folder: Path, *arguments: str, **streams: Any) -> subprocess.CompletedProcess[bytes]:
+    """How a process that runs the command line has ended, with settings for an ingest."""
+    (folder / "messages.jsonl").write_text('{"subject": "a", "ts": 0}')
+    settings = {"stream": "S", "jsonl": "messages.jsonl", "warehouse": {"dir": "tables"}}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "jobs", *arguments, "settings.json"]
+    environment = os.environ | {"PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": ""}
+    return subprocess.run(command, cwd=folder, env=environment, check=False, **streams)
 
 
 @pytest.mark.parametrize("name", JOBS)
