@@ -5,8 +5,10 @@ branch of its own. After its promotion, its other days go to the table at once.
 """
 
 # Dagster reads the annotations of op functions: no `from __future__ import annotations` here.
+import re
 from collections.abc import Sequence
 from datetime import date
+from hashlib import sha256
 from typing import Any
 
 import dagster as dg
@@ -14,7 +16,7 @@ from pyiceberg.table import Table
 
 from jobs.promote import promote
 from jobs.settings.branches import CompareSettings, PromoteSettings
-from jobs.settings.warehouse import Warehouse
+from jobs.settings.warehouse import BRANCH, Warehouse
 from jobs.transform import TransformResult
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import data_files, find_table, mapping_version_of, snapshot_id
@@ -43,7 +45,11 @@ def place_of(archive: Archive, version: str, table: Table | None) -> Warehouse:
 
 
 def _branch_of(archive: Archive, version: str) -> str:
-    return f"{archive.name}-{version[:12]}"
+    """The branch of a version: with a hash, if no branch can have the archive's name."""
+    branch = f"{archive.name}-{version[:12]}"
+    if re.fullmatch(BRANCH, branch):
+        return branch
+    return f"v{sha256(archive.name.encode()).hexdigest()[:8]}_{branch[-80:]}"
 
 
 def changes(

@@ -25,12 +25,14 @@ COUNT = 300
 PAID = COUNT // 4
 
 
-def transformed(project: Project, days: tuple[Any, Any] = DAYS) -> dict[str, Any]:
+def transformed(
+    project: Project, days: tuple[Any, Any] = DAYS, name: str = "east"
+) -> dict[str, Any]:
     """What the materialization of the transformed messages says, of a run over everything."""
     assets = ("mapping_version", "messages", "transformed_messages")
-    result = project.materialize("east", assets, days)
+    result = project.materialize(name, assets, days)
     assert result.success, failures(result)
-    *_, event = result.asset_materializations_for_node("east__transformed_messages")
+    *_, event = result.asset_materializations_for_node(f"{name}__transformed_messages")
     return {name: value.value for name, value in event.metadata.items()}
 
 
@@ -43,8 +45,8 @@ def versions(project: Project, branch: str | None = None) -> Counter[str]:
     return counts
 
 
-def promoted(project: Project) -> dg.ExecuteInProcessResult:
-    job = project.load().resolve_job_def("east_promote")
+def promoted(project: Project, name: str = "east") -> dg.ExecuteInProcessResult:
+    job = project.load().resolve_job_def(f"{name}_promote")
     return job.execute_in_process(instance=project.instance, raise_on_error=False)
 
 
@@ -91,6 +93,19 @@ def test_a_new_version_waits_until_it_is_promoted(bare_project: Project) -> None
     assert observation is not None
     assert observation.metadata["promoted branch"].value == branch
     assert "branch" not in transformed(bare_project)  # from now on consumers have it at once
+
+
+@pytest.mark.parametrize("name", ["_east", "e" * 100])
+def test_any_name_of_an_archive_has_a_branch(bare_project: Project, name: str) -> None:
+    folder = bare_project.add(name, "  promote: manual\n", count=8)
+    transformed(bare_project, name=name)
+    (folder / "mapping.conf").write_text(OTHER)
+    branch = transformed(bare_project, name=name)["branch"]
+    assert len(versions(bare_project, branch)) == 1
+    result = promoted(bare_project, name)
+    assert result.success, failures(result)
+    with pytest.raises(NoBranch):
+        versions(bare_project, branch)
 
 
 def test_a_new_seed_waits_for_its_version(bare_project: Project) -> None:
