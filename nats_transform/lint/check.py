@@ -22,10 +22,23 @@ from nats_transform.lint.findings import CODES, Finding, Severity
 from nats_transform.lint.obstacles import obstacles_to
 from nats_transform.lint.streams import check_stream
 from nats_transform.lint.transforms import Subjects, few_keys, source_faults, transform_faults
+from nats_transform.mappings.functions import Literal, Tail, Wildcard
 from nats_transform.mappings.mapping import AccountMappings, Mapping
-from nats_transform.mappings.subject import SEPARATOR, collide, is_subset
+from nats_transform.mappings.subject import (
+    SEPARATOR,
+    collide,
+    cover_together,
+    intersection,
+    is_subset,
+)
 from nats_transform.mappings.subject_index import Effort, SubjectIndex
-from nats_transform.mappings.symbolic import can_land_in, filter_of_results, is_identity, stays
+from nats_transform.mappings.symbolic import (
+    can_land_in,
+    filter_of_results,
+    image,
+    is_identity,
+    stays,
+)
 from nats_transform.mappings.transform import Transform
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.features import MESSAGES, features, sums
@@ -457,12 +470,26 @@ def _adds_up(stream: StreamConfig, upstream: StreamConfig, transform: Transform)
     )
 
 
+def _left_out(
+    transform: Transform, sources: Iterable[tuple[str, str]], captured: _Captured
+) -> Iterator[tuple[str, str, str]]:
+    """What streams capture of a source and not of its results: stream, filter, its results."""
+    if not all(isinstance(token, Literal | Wildcard | Tail) for token in transform.tokens):
+        return  # the filter of the results can cover more than them
+    for name, filter in sources:
+        if part := intersection(transform.source, filter):
+            result = image(transform, part)
+            if not cover_together([other for _, other in captured.colliding(result)], result):
+                yield name, part, result
+
+
 def _streams_around(
     mapping: Mapping, renaming: Sequence[Transform], captured: _Captured
 ) -> Iterator[Finding]:
     if captured.is_empty:
         return
-    before = list(dict.fromkeys(name for name, _ in captured.colliding(mapping.source)))
+    sources = captured.colliding(mapping.source)
+    before = list(dict.fromkeys(name for name, _ in sources))
     for transform in renaming:
         landing = captured.colliding(filter_of_results(transform))
         takes = dict.fromkeys(name for name, filter in landing if can_land_in(transform, filter))
@@ -471,6 +498,15 @@ def _streams_around(
                 "escapes-stream",
                 f"stream {before[0]}{and_more(len(before) - 1)} captures the source, and no "
                 "stream captures the result",
+                mapping,
+                transform,
+            )
+        elif left := next(_left_out(transform, sources, captured), None):
+            name, part, result = left
+            yield _found(
+                "escapes-stream",
+                f"stream {name} captures {printable(part)}, and the streams capture only some of "
+                f"its results {printable(result)}",
                 mapping,
                 transform,
             )

@@ -206,6 +206,27 @@ def intersection(one: str, other: str) -> str | None:
     return SEPARATOR.join(tokens)
 
 
+def cover_together(filters: Sequence[str], subject: str) -> bool:
+    """Whether every literal subject under a filter is under one of several.
+
+    Examples:
+        >>> cover_together(["a.*", "a.*.>"], "a.>"), cover_together(["a.*", "a.b.>"], "a.>")
+        (True, False)
+    """
+    longest = max((filter.count(SEPARATOR) for filter in filters), default=0)
+    while not any(is_subset(subject, of=filter) for filter in filters):
+        # `>` stands for one token, or for one and more after it.
+        one = subject.removesuffix(ANY_TAIL) + ANY_TOKEN
+        if (
+            not subject.endswith(ANY_TAIL)
+            or subject.count(SEPARATOR) > longest
+            or not any(is_subset(one, of=filter) for filter in filters)
+        ):
+            return False
+        subject = f"{one}{SEPARATOR}{ANY_TAIL}"
+    return True
+
+
 def _can_match(one: str, other: str) -> bool:
     # By the first byte alone, as the server's tokensCanMatch does.
     return bool(one and other) and (one[0] in "*>" or other[0] in "*>" or one == other)
