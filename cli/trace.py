@@ -77,7 +77,7 @@ def command(settings: TraceSettings, asked: Settings) -> None:
     if settings.mapping is None and settings.streams is None and settings.nats is None:
         raise click.UsageError("give --mapping, --streams or a server")
     from nats_transform.config import load_consumers, load_mappings, load_streams
-    from nats_transform.streams.trace import trace
+    from nats_transform.streams.trace import UNSEEN_CLUSTER, trace
 
     with with_files(settings, settings.account) as given:
         streams = load_streams(given.streams) if given.streams else ()
@@ -94,8 +94,9 @@ def command(settings: TraceSettings, asked: Settings) -> None:
     def show() -> None:
         for line in traced.text().split("\n"):
             print_line(line)
-        if streams and traced.not_looked_at:
-            print_line(unseen_line(traced.not_looked_at))
+        unseen = [u for u in traced.not_looked_at if streams or u == UNSEEN_CLUSTER]
+        if unseen:
+            print_line(unseen_line(unseen))
 
     print_result(asked, traced, show)
     end(is_fine=is_valid_publish_subject(settings.subject))

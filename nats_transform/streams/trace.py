@@ -20,6 +20,8 @@ from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.network import Network, Via
 from nats_transform.streams.stream import StreamConfig
 
+UNSEEN_CLUSTER = Unseen("clusters with destinations of their own", "--cluster NAME")
+"""In a trace without a cluster: the mapping has destinations for clusters only."""
 BLANK = "a blank; nobody can publish such a subject"
 REPUBLISH_HEADERS = (
     "Nats-Stream",
@@ -164,17 +166,25 @@ def trace(
     if literal_fault(subject) is None and not is_valid_publish_subject(subject):
         # The server's mappings would take it, but its protocol ends a subject at a blank.
         outcomes = [(Outcome(None, Fate.INVALID, reason=BLANK), 100)]
+    mapping = account.match(subject) if is_valid_publish_subject(subject) else None
+    is_open = (
+        cluster is None
+        and mapping is not None
+        and any(mapping.clusters)
+        and all(destination.cluster for destination in mapping.destinations)
+    )
     return Trace(
         subject=subject,
         cluster=cluster,
         paths=list(_paths(outcomes, account, network, leaf_node)),
-        not_looked_at=list(
-            unseen_streams(
+        not_looked_at=[
+            *unseen_streams(
                 has_streams=bool(network.streams),
                 has_consumers=consumers is not None,
                 unknown=network.unknown,
-            )
-        ),
+            ),
+            *([UNSEEN_CLUSTER] if is_open else ()),
+        ],
     )
 
 

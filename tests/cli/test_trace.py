@@ -41,6 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 run = partial(nats_transform, "trace")
 
 
+CLUSTER = "clusters with destinations of their own (--cluster NAME)"
 SHOP = ("--mapping", "shop.conf", "--account", "SHOP")
 
 
@@ -59,6 +60,16 @@ def test_mappings_and_streams() -> None:
         "      └─ stream ALL mirrors it: filtered\n"
         "not looked at: consumers (--consumers DIR, --server URL or --context NAME)\n"
     )
+
+
+def test_the_cluster_of_the_publisher_is_asked_for() -> None:
+    Path("a.conf").write_text(
+        'mappings { "new.*": [{ destination: "east.$1", weight: 100%, cluster: east }], old: x }'
+    )
+    kept = "new.7 published\n└─ 100 % by new.*, no destination drawn: keeps its subject\n"
+    assert run("new.7", "--mapping", "a.conf") == (0, f"{kept}not looked at: {CLUSTER}\n", "")
+    for subject, *more in (("new.7", "--cluster", "east"), ("old",)):
+        assert "not looked at" not in run(subject, "--mapping", "a.conf", *more)[1]
 
 
 def test_consumers() -> None:
