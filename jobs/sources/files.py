@@ -51,7 +51,8 @@ class DumpFiles:
     Attributes:
         path: a file, a folder or a pattern, as it was given.
         read: the files with messages, in the order of their names.
-        left_out: files and folders that were found but are not read: markers of Spark.
+        left_out: files and folders that were found but are not read: markers of Spark, and links
+            to files that are read.
     """
 
     path: str
@@ -84,12 +85,19 @@ def find_files(storage: Storage, path: str) -> DumpFiles:
         files = list(_files_below(storage, path, start))
     except (OSError, pa.ArrowException, ImportError, ValueError) as error:
         raise ArchiveError(f"{path} cannot be read: {text_of(error)}") from error
-    read = {file.path: file for file in files if isinstance(file, DumpFile)}
-    left_out = tuple(sorted({file for file in files if isinstance(file, str)}))
+    others = {file for file in files if isinstance(file, str)}
+    read: dict[str, DumpFile] = {}
+    with_messages = [file for file in files if isinstance(file, DumpFile)]
+    for file in sorted(with_messages, key=lambda file: (os.path.islink(file.path), file.path)):
+        place = file.path if "://" in file.path else os.path.realpath(file.path)
+        if read.setdefault(place, file).path != file.path:  # a link to it
+            others.add(file.path)
+    left_out = tuple(sorted(others))
     if not read:
-        others = f"; left out: {', '.join(left_out)}" if left_out else ""
-        raise ArchiveError(f"no file with messages in {path}{others}")
-    return DumpFiles(path, tuple(read[name] for name in sorted(read)), left_out)
+        also = f"; left out: {', '.join(left_out)}" if left_out else ""
+        raise ArchiveError(f"no file with messages in {path}{also}")
+    in_order = sorted(read.values(), key=lambda file: file.path)
+    return DumpFiles(path, tuple(in_order), left_out)
 
 
 def _files_below(storage: Storage, path: str, start: str) -> Iterator[DumpFile | str]:

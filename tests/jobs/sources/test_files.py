@@ -125,6 +125,17 @@ def test_a_link_that_leads_back(folder: Path) -> None:
         find(str(folder))
 
 
+def test_a_link_to_a_file_that_is_read_is_left_out(folder: Path) -> None:
+    fill(folder, "b", "c", "d/e")
+    (folder / "a").symlink_to("c")
+    (folder / "z").symlink_to("d", target_is_directory=True)
+    found = find(str(folder))
+    assert below(folder, [file.path for file in found.read]) == ["b", "c", "d/e"]
+    assert below(folder, found.left_out) == ["a", "z/e"]
+    only = find(str(folder / "a"))
+    assert below(folder, [file.path for file in only.read]) == ["a"]
+
+
 def test_a_link_to_a_file_that_is_gone(folder: Path) -> None:
     fill(folder, "a")
     (folder / "b").symlink_to(folder / "gone")
