@@ -60,6 +60,8 @@ class DumpColumns(Settings):
     def find(self, have: Sequence[str], *, lacks: Collection[str] = ()) -> dict[str, str]:
         """The dump's column for each of subject, seq, ts, ts_ns, cluster, headers and data.
 
+        In a dump of our own table three of them have the exact bytes beside them (`subject_raw`).
+
         Args:
             lacks: declared columns that may be missing.
 
@@ -90,8 +92,10 @@ class DumpColumns(Settings):
             columns["ts_ns"] = "ts_ns"
         if not columns.keys() & {"ts", "ts_ns"} and "time" in have:
             columns["ts"] = "time"  # as JetStream calls it
-        if "headers_raw" in have and self.headers is None:
-            columns["headers_raw"] = "headers_raw"
+        named = {"subject_raw": self.subject, "cluster_raw": self.cluster}
+        for raw, name in (named | {"headers_raw": self.headers}).items():
+            if raw in have and name is None:
+                columns[raw] = raw
         return columns
 
 

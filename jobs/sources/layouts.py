@@ -91,7 +91,8 @@ class Layout:
             return None
         if "ts_ns" in names:
             names.pop("ts", None)
-        names.pop("headers_raw", None)
+        for raw in ("subject_raw", "cluster_raw", "headers_raw"):
+            names.pop(raw, None)
         roles = {name: column for column, name in names.items()}
         values = {name: _value(roles.get(name), value) for name, value in document.items()}
         has_time = not names.keys().isdisjoint({"ts", "ts_ns"})

@@ -19,10 +19,12 @@ from jobs.errors import ArchiveError, text_of
 from jobs.files.engine import run
 from jobs.files.read import rows_of_batch
 from jobs.files.storage import Storage
+from jobs.jetstream.headers import header_columns
 from jobs.settings.ingest import IngestSettings
 from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, chosen, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import EPOCH_UNITS, epoch_ns
+from jobs.warehouse.raw import RAW
 from jobs.warehouse.rows import DAY_NS, header_lists, rows_of
 
 if TYPE_CHECKING:
@@ -210,6 +212,13 @@ class Parquet:
         def column(name: str, take: Callable[[_Column], pa.Array], kind: pa.DataType) -> pa.Array:
             return take(taken[name]) if name in taken else pa.nulls(count, kind)
 
+        def exact_text(name: str, take: Callable[[_Column], pa.Array]) -> pa.Array:
+            text = column(name, take, pa.string())
+            if name + RAW not in taken:
+                return text
+            raw = taken[name + RAW].exact()
+            return pc.coalesce(raw, text.view(pa.binary())).view(pa.string())
+
         times = "ts_ns" if "ts_ns" in taken else "ts"
         data = taken.get("data")
         nothing = pa.array([], pa.string())
@@ -218,7 +227,10 @@ class Parquet:
             if "headers" in taken
             else header_lists(np.zeros(count + 1, np.int32), nothing, nothing)
         )
-        raw = taken.get("headers_raw")
+        if "headers_raw" in taken:
+            headers, blocks = _with_blocks(headers, taken["headers_raw"].exact())
+        else:
+            blocks = pa.nulls(count, pa.binary())
         return rows_of(
             self.settings.stream,
             # Without a name for it, the place in the dump; not where other files have one.
@@ -226,12 +238,10 @@ class Parquet:
             if "seq" in self.columns
             else pa.array(np.arange(first, first + count)),
             column(times, _Column.integers if times == "ts_ns" else _Column.times, pa.int64()),
-            column("subject", _Column.text, pa.string()),
-            column("cluster", _Column.words, pa.string()),
+            exact_text("subject", _Column.text),
+            exact_text("cluster", _Column.words),
             headers,
-            raw.values
-            if raw and pa.types.is_binary(raw.values.type)
-            else pa.nulls(count, pa.binary()),
+            blocks,
             data.payload(self.settings.columns.data_encoding) if data else pa.repeat(b"", count),
         )
 
@@ -308,6 +318,14 @@ class _Column:
         if not _is_text(self.values.type) and not _is_bytes(self.values.type):
             raise self._wrong("text or bytes")
         return _as_text(self.values)
+
+    def exact(self) -> pa.Array:
+        """The bytes that a table keeps beside its text, where the text does not have them."""
+        if self.values.null_count == len(self.values):
+            return pa.nulls(len(self.values), pa.binary())
+        if not _is_bytes(self.values.type):
+            raise self._wrong("bytes")
+        return self.values.cast(pa.binary())
 
     def words(self) -> pa.Array:
         """Text, of anything."""
@@ -386,6 +404,21 @@ class _Column:
         flat = pa.concat_arrays(fields).take(pa.array(places * len(self.values) + rows))
         names = pa.array([field.name for field in self.values.type]).take(pa.array(places))
         return header_lists(np.cumsum([0, *present.sum(axis=1)]), names, flat)
+
+
+def _with_blocks(headers: pa.Array, blocks: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The headers, and the blocks that they do not reproduce; where there is a block, of it."""
+    (rows,) = np.nonzero(blocks.is_valid().to_numpy(zero_copy_only=False))
+    if not len(rows):
+        return headers, blocks
+    places = np.arange(len(headers))
+    places[rows] = len(headers) + np.arange(len(rows))
+    read, kept = header_columns(blocks.drop_null().to_pylist())
+    missing = pa.nulls(len(headers), pa.binary())
+    return (
+        pa.concat_arrays([headers, read]).take(pa.array(places)),
+        pa.concat_arrays([missing, kept]).take(pa.array(places)),
+    )
 
 
 def _of_base64(text: bytes) -> bytes | None:

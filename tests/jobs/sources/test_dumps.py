@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
@@ -123,7 +124,7 @@ def test_the_page_names_the_fields_of_a_line() -> None:
     assert named == {*line}
     asked = Asked()
     DumpColumns().find(asked)
-    assert {*asked} == named | {"headers_raw"}  # which only an exported table has
+    assert {*asked} == named | {"subject_raw", "cluster_raw", "headers_raw"}  # of our own table
 
 
 Ingest = Callable[..., IngestResult]
@@ -274,6 +275,42 @@ def test_parquet_is_numbered_in_file_order(
     expected = [f"s.{part}.{n}".encode() for part in range(3) for n in range(5000)]
     assert [r.subject for r in rows] == expected
     assert [r.seq for r in rows] == list(range(11, 15011))
+
+
+BYTES = pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
+
+
+@BYTES
+def test_the_table_itself_is_a_dump(
+    run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path], tmp_path: Path, kind: pa.DataType
+) -> None:
+    """Text that is not UTF-8 comes from the columns beside it, also as Polars writes them."""
+    odd = '"cluster": "\\udcfe", "headers": {"K": "\\udcff\\\\", "L": ""}'
+    first = run(
+        jsonl=jsonl(
+            f'{{"subject": "a.\\udcff\\\\", "ts": 0, "seq": 1, {odd}}}',
+            {"subject": "b", "ts": 1, "seq": 2, "cluster": "c", "headers": {"K": ["1", "2"]}},
+        )
+    )
+    table = open_table(warehouse, MESSAGES).scan().to_arrow()
+    for number, name in enumerate(table.schema.names):
+        if name.endswith("_raw"):
+            table = table.set_column(number, name, table[name].cast(kind))
+    pq.write_table(table, tmp_path / "export.parquet")
+    shutil.rmtree(warehouse.folder)
+    again = run(parquet=tmp_path / "export.parquet")
+    assert (again.digest, again.refused) == (first.digest, None)
+
+
+@BYTES
+def test_headers_are_those_of_their_block(parquet: Callable[..., Path], kind: pa.DataType) -> None:
+    block = b"NATS/1.0\r\nA:1\r\nB: 2\r\n\r\n"
+    column = pa.array([[{"name": "C", "value": "3"}]], PAIRS)
+    row = first_row(
+        parquet(subject=["a"], ts=[0], headers=column, headers_raw=pa.array([block], kind))
+    )
+    assert [tuple(pair.values()) for pair in row["headers"]] == [("A", "1"), ("B", "2")]
+    assert row["headers_raw"] == block
 
 
 @pytest.mark.spark
@@ -614,6 +651,7 @@ def test_mistakes_in_json_lines(
         pytest.param({"subject": [1]}, {}, "subject is int64, not text", id="subject"),
         pytest.param({"seq": ["1"]}, {}, "seq is string, not an integer", id="seq"),
         pytest.param({"ts": [1.5]}, {}, "ts is double, not a time", id="time"),
+        pytest.param({"subject_raw": ["a"]}, {}, "subject_raw is string, not bytes", id="raw"),
         pytest.param({"ts": None}, {}, "has no time: no column ts, ts_ns or time", id="no-time"),
         pytest.param({"ts_ns": ["5"]}, {}, "ts_ns is string, not an integer", id="ts-ns"),
         pytest.param({"headers": ["x"]}, {}, "headers is string, not a map", id="headers"),
