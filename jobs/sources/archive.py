@@ -268,7 +268,9 @@ class ArchiveSource:
 
     def _wanted_range(self) -> tuple[int, int]:
         settings = self.settings
-        first, last = settings.first or 1, min(settings.last or self._last, self._last)
+        first, last = settings.first or 1, self._last
+        if settings.last is not None:
+            last = min(last, settings.last)
         if settings.since:
             first = max(first, self._first_since(settings.since))
         if settings.until:
