@@ -147,6 +147,12 @@ def _total_within(sequences: Coverage, batches: Iterable[pa.RecordBatch]) -> Tot
     return total
 
 
+def _total_shared(own: Sequences, have: Coverage, batches: Iterable[pa.RecordBatch]) -> Total:
+    """The sum over messages of the table whose sequences are a dump's own."""
+    shared = (rows.filter(pa.array(own.has(rows.column("seq")))) for rows in batches)
+    return _total_within(have, shared)
+
+
 @dataclass
 class DumpSource:
     """Files with messages.
@@ -165,7 +171,7 @@ class DumpSource:
     session: SparkSession | None
 
     def __post_init__(self) -> None:
-        self._shared, self._found = Total(), Coverage()
+        self._shared, self._parts = Total(), list[Sequences]()
         self.presumed_lost = 0
 
     def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
@@ -202,10 +208,10 @@ class DumpSource:
         if not rows and not have:
             raise ArchiveError(f"{path} has no messages in this range; change --since or --until")
         last = max((run.last for run in runs), default=0)
-        parts = [part for block in seen for part in block.found]
-        found = _in_ranges(parts, MOST_RANGES - len(have.ranges))
-        self._found = Coverage.of(pair for part in found for pair in part.ranges)
-        new = Coverage.of([(first, last)]) & self._found - have
+        self._parts = [part for block in seen for part in block.found]
+        found = _in_ranges(self._parts, MOST_RANGES - len(have.ranges))
+        covered = Coverage.of(pair for part in found for pair in part.ranges)
+        new = Coverage.of([(first, last)]) & covered - have
         self.presumed_lost = new.count - rows
         lost = new if self.presumed_lost else NONE
         return [Span(first, last, rows, self.files.size, new, lost)] if rows else []
@@ -217,8 +223,8 @@ class DumpSource:
             return
         scan = Scan.of(table, MESSAGES, data_files(table, self.stream), _COMPARED)
         what = f"comparing with {self.stream}"
-        between = partial(_total_within, have & self._found)
-        archived = scan.fold(self.session, between, what)
+        shared = partial(_total_shared, Sequences.together(self._parts), have)
+        archived = scan.fold(self.session, shared, what)
         if self._shared != sum(archived, Total()):
             raise ArchiveError(
                 f"{self.files.path} and the table have different messages among sequences {first} "

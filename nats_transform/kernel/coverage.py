@@ -74,13 +74,10 @@ class Coverage:
 
     def has(self, sequences: pa.Array) -> npt.NDArray[np.bool_]:
         """Whether each sequence is among these; one that is null is not."""
-        numbers = sequences.fill_null(-1).to_numpy()
         if not self:
-            return np.zeros(len(numbers), bool)
-        starts, ends = np.array(self.ranges).T
-        place = np.searchsorted(starts, numbers, "right") - 1
-        is_among: npt.NDArray[np.bool_] = (place >= 0) & (numbers <= ends[place])
-        return is_among
+            return np.zeros(len(sequences), bool)
+        firsts, lasts = np.array(self.ranges).T
+        return Sequences(firsts, lasts, 0).has(sequences)
 
     @property
     def count(self) -> int:
@@ -125,6 +122,13 @@ class Sequences:
             np.concatenate([reached[apart], reached[-1:]]),
             sum(part.rows for part in parts),
         )
+
+    def has(self, sequences: pa.Array) -> npt.NDArray[np.bool_]:
+        """Whether each sequence is among these; one that is null is not."""
+        numbers = sequences.fill_null(-1).to_numpy()
+        place = np.searchsorted(self.firsts, numbers, "right") - 1
+        is_among: npt.NDArray[np.bool_] = (place >= 0) & (numbers <= self.lasts[place])
+        return is_among
 
     def __add__(self, other: Sequences) -> Sequences:
         return self.together([self, other])

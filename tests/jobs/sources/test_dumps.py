@@ -476,6 +476,18 @@ def test_a_dump_with_many_holes_says_what_it_hides(
     assert (result.added, result.presumed_lost, result.refused) == (100, 0, None)
 
 
+def test_a_dump_with_many_holes_is_compared_by_its_own_messages(
+    run: Ingest, jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs.sources.dump, "MOST_RANGES", 5)
+    run(jsonl=jsonl(*sparse(range(1, 100))))
+    some = [*range(1, 100, 2), 100]
+    assert run(jsonl=jsonl(*sparse(some))).added == 1
+    other = [*sparse(some[1:]), {"seq": 1, "subject": "other", "ts": 0}]
+    with pytest.raises(ArchiveError, match="different messages among sequences 1 to 100"):
+        run(jsonl=jsonl(*other))
+
+
 def test_other_messages_under_the_same_sequences_are_refused(
     run: Ingest, jsonl: Callable[..., Path]
 ) -> None:
