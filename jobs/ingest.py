@@ -299,7 +299,7 @@ def _add(
                 "nothing was published, run again"
             )
         has = (span.all if span.has is None else span.has) | span.lost
-        now = archived.add(has, span.all, by_day, settings.subject)
+        now = archived.add(has, span.all | span.gone, by_day, settings.subject)
         new = staged(table, folder, (part.written for part in parts))
     explained = archived.coverage | span.lost | (span.all - (span.has or NONE))
     suite = messages_suite(added.digest, explained.ranges)

@@ -229,6 +229,8 @@ class ArchiveSource:
         if not self._runs and not have:
             raise ArchiveError(f"backup {self.backup.folder} has no messages: nothing to ingest")
         first, last = self._wanted_range()
+        gone = Coverage.of([(first, min(last, self._head.messages.after))])
+        first = max(first, self._head.messages.after + 1)
         spans = []
         for start, end in (Coverage.of([(first, last)]) - have).ranges:
             while start <= end:
@@ -236,7 +238,7 @@ class ArchiveSource:
                 messages = self._count(start, cut)
                 parts = self._runs_of(start, cut)
                 size = parts[-1].start.position - parts[0].start.position if parts else 0
-                spans.append(Span(start, cut, messages, size))
+                spans.append(Span(start, cut, messages, size, gone=gone))
                 start = cut + 1
         return [span for span in spans if span.messages]
 

@@ -50,6 +50,8 @@ class Span:
         size: about how many bytes are read for it.
         has: the sequences of its messages; None if nobody knows, as a stream may lose some of them.
         lost: sequences that never come any more, of which some may be among those of messages.
+        gone: other sequences that are below the first one of the source. Only a dump or an older
+            backup can bring their messages.
     """
 
     first: int
@@ -58,6 +60,7 @@ class Span:
     size: int
     has: Coverage | None = None
     lost: Coverage = NONE
+    gone: Coverage = NONE
 
     @property
     def all(self) -> Coverage:
@@ -145,15 +148,17 @@ class StreamSource:
                     "nothing to ingest"
                 )
             first, last = await wanted_range(client, self.nats, self.settings, state)
+            gone = Coverage.of([(first, min(last, state.first - 1))])
+            first = max(first, state.first)
             spans, lost = [], NONE
-            most = max(self.publish_messages, (last - max(first, state.first)) // _MOST_SPANS)
+            most = max(self.publish_messages, (last - first) // _MOST_SPANS)
             for start, end in (Coverage.of([(first, last)]) - have).ranges:
                 while start <= end:
                     cut = await self._end_of_span(client, state, start, end, most)
                     messages = await self._most(client, start, cut)
                     size = messages * state.bytes // max(1, state.messages)
                     if messages:
-                        spans.append(Span(start, cut, messages, size, lost=lost))
+                        spans.append(Span(start, cut, messages, size, lost=lost, gone=gone))
                         lost = NONE
                     else:  # part of the next commit, so that no later ingest asks again
                         lost |= Coverage.of([(start, cut)])
@@ -163,7 +168,7 @@ class StreamSource:
     async def _end_of_span(
         self, client: RawClient, state: StreamState, start: int, end: int, most: int
     ) -> int:
-        beyond = max(start, state.first) + most
+        beyond = start + most
         if beyond > end:
             return end
         message = await message_at(client, self.nats, self.settings.stream, beyond)

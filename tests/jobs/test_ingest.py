@@ -139,6 +139,40 @@ def test_a_stream_brings_what_a_dump_lacks(
     assert covered == "1-9"  # 4 is lost for good: nobody asks for it again
 
 
+@pytest.mark.parametrize("from_backup", [False, True])
+def test_a_dump_brings_what_the_stream_no_longer_had(
+    run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path, from_backup: bool
+) -> None:
+    stream.count(9)
+    run("WHOLE", from_stream=stream.name)
+    lines = []
+    for row in rows_of(warehouse, "WHOLE"):
+        line = {"subject": row.subject.decode(), "data": row.data.decode()}
+        lines.append(json.dumps(line | {"seq": row.seq, "ts_ns": row.ts_ns}))
+    (tmp_path / "dump.jsonl").write_text("\n".join(lines))
+    stream.delete(1, 2, 3)
+    source = {"backup": back_up(stream, tmp_path / "backup")} if from_backup else {}
+    assert run(stream.name, **source).messages == 6
+    stream.count(1)
+    assert run(stream.name).added == 1
+    result = run(stream.name, jsonl=str(tmp_path / "dump.jsonl"))
+    check(warehouse, result)
+    assert (result.messages, result.added, result.report.success) == (10, 3, True)
+    assert run(stream.name).added == 0
+
+
+def test_what_a_stream_loses_between_two_ingests_is_no_gap_that_nobody_explains(
+    run: Run, stream: Any
+) -> None:
+    stream.count(5)
+    run(stream.name)
+    stream.count(5)
+    stream.run(lambda js: js.purge_stream(stream.name, seq=9))
+    result = run(stream.name)
+    assert (result.messages, result.gaps, result.report.success) == (7, 3, True)
+    assert run(stream.name).report.success
+
+
 def test_a_subject_filter_belongs_to_the_archive(run: Run, stream: Any) -> None:
     stream.count(70)
     assert run(stream.name, subject=f"{stream.name}.n.2").messages == 10

@@ -250,7 +250,7 @@ def test_ranges(
 def test_spans_end_at_midnight(dated: Backup) -> None:
     spans = source_of(dated, publish_messages=1).plan(Coverage())
     assert [(span.first, span.last) for span in spans] == [
-        (1, 8), (9, 17), (18, 23), (24, 29), (30, 30),
+        (3, 8), (9, 17), (18, 23), (24, 29), (30, 30),
     ]  # fmt: skip
     some = source_of(dated).plan(Coverage.of([(1, 7), (12, 12), (28, 40)]))
     assert [(s.first, s.last, s.messages) for s in some] == [(8, 11, 1), (13, 27, 5)]
