@@ -57,8 +57,8 @@ class Archived(BaseModel):
 
     Attributes:
         covered: the archived sequences, including those whose messages no longer existed or were
-            erased. A sequence that a dump lacks, or that was below the first one of a stream, is not
-            among them: it may come from elsewhere.
+            erased. A sequence that a dump lacks, or that was below the first one of a stream, is
+            not among them: it may come from elsewhere.
         searched: the ranges that ingests looked for messages in; older releases did not note them.
         messages, bytes, digest: the sums over all rows, as in `Total`.
         first_seq, last_seq: the first and the last sequence that a row has, or had until it was
