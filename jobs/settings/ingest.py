@@ -15,6 +15,7 @@ from jobs.settings.days import RunId, Stream
 from jobs.settings.gate import Gated
 from jobs.settings.warehouse import Warehouse
 
+LARGEST_SEQUENCE = 2**63 - 1
 _Pattern = Annotated[str, Option(metavar="PATH", is_path=True)]
 
 
@@ -49,6 +50,7 @@ class DumpColumns(Settings):
         1,
         "The first number, where messages are numbered in the order of the files.",
         ge=1,
+        le=LARGEST_SEQUENCE,
         metavar="N",
     )
 
@@ -115,8 +117,8 @@ def _number_or_time(value: Any) -> Any:
 def _within_bounds(bound: int | datetime) -> int | datetime:
     if isinstance(bound, datetime):
         return utc(bound)
-    if not -(2**63) <= bound < 2**63:
-        raise ValueError("the largest sequence is 9223372036854775807")
+    if not -(2**63) <= bound <= LARGEST_SEQUENCE:
+        raise ValueError(f"the largest sequence is {LARGEST_SEQUENCE}")
     return bound
 
 

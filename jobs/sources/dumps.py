@@ -16,7 +16,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.settings.ingest import IngestSettings
+from jobs.errors import ArchiveError
+from jobs.settings.ingest import LARGEST_SEQUENCE, IngestSettings
 from jobs.sources.files import DumpFile
 from jobs.warehouse.rows import constant, header_values
 
@@ -57,7 +58,11 @@ class ReadBlock(Protocol):
 
 
 def numbered(blocks: Sequence[Block], first_seq: int) -> list[Block]:
-    """The blocks of files in their order, with the numbers of their first messages."""
+    """The blocks of files in their order, with the numbers of their first messages.
+
+    Raises:
+        ArchiveError: a number is no sequence any more.
+    """
     with_numbers, seq, number, path = list[Block](), first_seq, 1, None
     for block in blocks:
         number = number if block.file.path == path else 1
@@ -65,6 +70,11 @@ def numbered(blocks: Sequence[Block], first_seq: int) -> list[Block]:
         with_numbers.append(replace(block, number=number, seq=seq))
         seq += block.messages
         number += block.messages
+    if seq - 1 > LARGEST_SEQUENCE:
+        raise ArchiveError(
+            f"{path}: the last message would be sequence {seq - 1}, but the largest is "
+            f"{LARGEST_SEQUENCE}; give a lower --first-seq"
+        )
     return with_numbers
 
 

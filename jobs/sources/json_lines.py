@@ -134,7 +134,7 @@ class JsonLines:
 
 def _check_numbers(numbers: np.ndarray, block: Block, start: int) -> None:
     """Raises ArchiveError if a line names a sequence, and the first line of the dump none."""
-    (named,) = np.nonzero(numbers - start != np.arange(block.seq, block.seq + len(numbers)))
+    (named,) = np.nonzero(numbers != block.seq + start + np.arange(len(numbers)))
     if len(named):
         raise ArchiveError(
             f"{block.file.path}: message {block.number + start + named[0]} has a sequence, but "

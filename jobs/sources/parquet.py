@@ -113,7 +113,10 @@ def open_parquet(
         raise ArchiveError(f"{files.path}: {error}") from error
     if not columns.keys() & {"ts", "ts_ns"}:
         raise ArchiveError(f"{files.path} has no time: {NO_TIME}; it has {', '.join(names)}")
-    pairs = zip(files.read, footers, strict=True)
+    pairs = [*zip(files.read, footers, strict=True)]
+    for file, footer in pairs:
+        if twice := next((n for n in columns.values() if footer.columns.count(n) > 1), None):
+            raise ArchiveError(f"{file.path}: column {twice} is there twice; keep one of them")
     blocks = [block for file, footer in pairs for block in _gathered(file, footer)]
     return Parquet(storage, settings, columns), numbered(blocks, settings.columns.first_seq)
 
@@ -236,7 +239,7 @@ class Parquet:
             # Without a name for it, the place in the dump; not where other files have one.
             column("seq", _Column.integers, pa.int64())
             if "seq" in self.columns
-            else pa.array(np.arange(first, first + count)),
+            else pa.array(first + np.arange(count)),
             column(times, _Column.integers if times == "ts_ns" else _Column.times, pa.int64()),
             exact_text("subject", _Column.text),
             exact_text("cluster", _Column.words),

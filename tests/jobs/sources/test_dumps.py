@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
+from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 import jobs.ingest
@@ -722,6 +723,33 @@ def test_mistakes_in_parquet(
         run(parquet=path, columns=DumpColumns(**columns))
     assert "\n" not in str(caught.value)
     assert not warehouse.folder.exists()
+
+
+def test_a_column_that_is_there_twice(run: Ingest, tmp_path: Path) -> None:
+    """As in JSON lines; others than ours may repeat."""
+    one, other = pa.array(["a"]), pa.array(["b"])
+    names = ["subject", "x", "x", "subject"]
+    columns = [one, one, other, other, pa.array([0])]
+    for number, start in enumerate((1, 0)):
+        table = pa.Table.from_arrays(columns[start:], [*names[start:], "ts"])
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    with pytest.raises(ArchiveError, match=r"1.parquet: column subject is there twice; keep one"):
+        run(parquet=tmp_path / "1.parquet")
+    assert run(parquet=tmp_path / "0.parquet").messages == 1
+
+
+@pytest.mark.parametrize("first", [2**63 - 1, 2**64])
+def test_numbers_beyond_the_largest_sequence(
+    run: Ingest, parquet: Callable[..., Path], jsonl: Callable[..., Path], first: int
+) -> None:
+    lines = [{"subject": "a", "ts": 0}] * 2
+    dumps = [{"jsonl": jsonl(*lines)}, {"parquet": parquet(subject=["a", "a"], ts=[0, 0])}]
+    for dump in dumps:
+        with pytest.raises((ArchiveError, ValidationError), match="9223372036854775807"):
+            run(**dump, columns={"first_seq": first})
+    singles = [{"jsonl": jsonl(lines[0])}, {"parquet": parquet(subject=["a"], ts=[0])}]
+    for single in singles:
+        assert run(**single, columns={"first_seq": 2**63 - 1}).last_seq == 2**63 - 1
 
 
 def test_what_is_not_base64(
