@@ -22,7 +22,6 @@ from nats_transform.lint.findings import CODES, Finding, Severity
 from nats_transform.lint.obstacles import obstacles_to
 from nats_transform.lint.streams import check_stream
 from nats_transform.lint.transforms import Subjects, few_keys, source_faults, transform_faults
-from nats_transform.mappings.functions import Literal, Tail, Wildcard
 from nats_transform.mappings.mapping import AccountMappings, Mapping
 from nats_transform.mappings.subject import (
     SEPARATOR,
@@ -36,6 +35,7 @@ from nats_transform.mappings.symbolic import (
     can_land_in,
     filter_of_results,
     image,
+    is_exact,
     is_identity,
     stays,
 )
@@ -474,8 +474,8 @@ def _left_out(
     transform: Transform, sources: Iterable[tuple[str, str]], captured: _Captured
 ) -> Iterator[tuple[str, str, str]]:
     """What streams capture of a source and not of its results: stream, filter, its results."""
-    if not all(isinstance(token, Literal | Wildcard | Tail) for token in transform.tokens):
-        return  # the filter of the results can cover more than them
+    if not is_exact(transform):
+        return
     for name, filter in sources:
         if part := intersection(transform.source, filter):
             result = image(transform, part)

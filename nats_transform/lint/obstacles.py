@@ -15,8 +15,15 @@ from nats_transform.accounts.sharing import Entry
 from nats_transform.errors import shown
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.moves import Move, Moves, made, moves
-from nats_transform.mappings.subject import ANY_TAIL, collide, intersection, is_subset
+from nats_transform.mappings.subject import (
+    ANY_TAIL,
+    collide,
+    cover_together,
+    intersection,
+    is_subset,
+)
 from nats_transform.mappings.subject_index import Effort, SubjectIndex
+from nats_transform.mappings.symbolic import is_exact
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import StreamConfig
 
@@ -126,11 +133,18 @@ def _stuck(
         move.part
         for filter in old
         for move in changing.under([filter])
-        if (names := move.names(filter))
-        and any(collide(names[1], subject) for subject in stored)
-        and not any(collide(names[1], subject) for subject in new)
+        if (names := move.names(filter)) and _is_left_out(move, names[1], new, stored)
     )
     return next(stuck, None)
+
+
+def _is_left_out(move: Move, name: str, new: Sequence[str], stored: Iterable[str]) -> bool:
+    """Whether filters leave out new names of a move that are stored: some, or as known all."""
+    stored = [subject for subject in stored if collide(name, subject)]
+    if move.old is None and (move.new is None or is_exact(move.new)):
+        parts = (intersection(name, subject) for subject in stored)
+        return not all(part is None or cover_together(new, part) for part in parts)
+    return bool(stored) and not any(collide(name, subject) for subject in new)
 
 
 def _buckets(changing: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obstacle]:

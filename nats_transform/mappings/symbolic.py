@@ -140,6 +140,14 @@ def image(transform: Transform, part: str) -> str:
     return filter_of(_made(transform, symbols_of(part)))
 
 
+def is_exact(transform: Transform) -> bool:
+    """Whether `image` covers results only: no token is computed, and none stands there twice."""
+    positions = [token.position for token in transform.tokens if isinstance(token, Wildcard)]
+    return len(set(positions)) == len(positions) and all(
+        isinstance(token, Literal | Wildcard | Tail) for token in transform.tokens
+    )
+
+
 def can_land_in(transform: Transform, filter: str) -> bool:
     """Whether a result of the transform can be covered by a filter.
 
