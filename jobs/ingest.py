@@ -380,7 +380,9 @@ def _dump(spark: Spark, settings: IngestSettings) -> Iterator[DumpSource]:
     read, blocks = opened(storage, files, settings, session)
     with ReadOnce(read) as once:
         which = once if settings.jsonl else read  # Parquet is as quick to read again
-        yield DumpSource(which, blocks, files, settings.stream, kind, session)
+        yield DumpSource(
+            which, blocks, files, settings.stream, kind, session, settings.may_be_empty
+        )
 
 
 def _stream_settings(settings: IngestSettings, name: str) -> JetStreamSettings:

@@ -160,6 +160,7 @@ class DumpSource:
     Attributes:
         stream: the name of the stream in the table.
         kind: `parquet` or `jsonl`.
+        may_be_empty: whether no message in the range is no mistake.
         presumed_lost: how many sequences it lacks that count as archived, once it is planned.
     """
 
@@ -169,6 +170,7 @@ class DumpSource:
     stream: str
     kind: str
     session: SparkSession | None
+    may_be_empty: bool = False
 
     def __post_init__(self) -> None:
         self._shared, self._parts = Total(), list[Sequences]()
@@ -205,7 +207,7 @@ class DumpSource:
         first = min((run.first for run in runs), default=1)
         if first < 1:
             raise ArchiveError(f"{path}: a message has sequence {first}, but streams start at 1")
-        if not rows and not have:
+        if not (rows or have or self.may_be_empty):
             raise ArchiveError(f"{path} has no messages in this range; change --since or --until")
         last = max((run.last for run in runs), default=0)
         self._parts = [part for block in seen for part in block.found]

@@ -17,7 +17,7 @@ import dagster as dg
 from orchestration.archive import Archive, Observed
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
-from orchestration.days import days_of
+from orchestration.days import days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.columns import TABLES, columns_of
@@ -36,6 +36,12 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     from jobs.settings.audit import AuditSettings
 
     days = days_of(context)
+    asset = REHEARSAL if archive.observed is None else OBSERVED
+    with failing_with_one_line():
+        is_quiet = _is_quiet(archive, context.instance, days)
+    if is_quiet:
+        yield from _nothing_to_audit(archive, asset)
+        return
     with failing_with_one_line():
         settings = AuditSettings(
             **archive.mapped_settings(days, context.run.run_id),
@@ -45,7 +51,6 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         )
         settings, periods = _with_periods(context.instance, archive, settings)
     kind = "rehearsal" if archive.observed is None else "observed"
-    asset = REHEARSAL if archive.observed is None else OBSERVED
     yield from _audited(archive, asset, settings, periods, f"{kind}-{days[0]}-{days[-1]}")
 
 
@@ -141,6 +146,38 @@ def _with_periods(
         return settings, periods_of(settings)
     mappings, version, seed = mapping_in_force(instance, archive)
     return settings.model_copy(update={"seed": seed}), [Period(mappings, version)]
+
+
+def _is_quiet(archive: Archive, instance: dg.DagsterInstance, days: list[date]) -> bool:
+    """Whether every day was ingested, and none has a message."""
+    from jobs.warehouse import specs, tables
+
+    ingested = instance.get_materialized_partitions(archive.key("messages"))
+    if not {day.isoformat() for day in days} <= ingested:
+        return False
+    table = tables.open_table(archive.tables, specs.MESSAGES)
+    return not any(rows_by_day(table, archive.stream, days).values())
+
+
+def _nothing_to_audit(archive: Archive, asset: ArchiveAsset) -> Results:
+    """The result of an audit of days without messages."""
+    from nats_transform.audit import Verdict
+
+    metadata = {
+        "verdict": str(Verdict.NOTHING),
+        "summary": f"stream {archive.stream} has no messages on these days",
+        "messages": 0,
+    }
+    if archive.observed is not None:
+        yield dg.AssetCheckResult(
+            asset_key=archive.key(asset.name),
+            check_name=checks.SPLIT,
+            passed=False,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=escaped(metadata["summary"]),
+            metadata=metadata,
+        )
+    yield dg.MaterializeResult(metadata=metadata)
 
 
 def _audited(

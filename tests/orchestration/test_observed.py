@@ -12,7 +12,7 @@ import pytest
 
 from orchestration import alarms
 from orchestration.assets.checks import SPLIT
-from tests.support.dagster_project import FIRST, Project, failures
+from tests.support.dagster_project import ASSETS, FIRST, Project, failures
 from tests.support.posted import receiver
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
@@ -124,6 +124,37 @@ def test_the_stale_hour_fails_the_check_and_somebody_is_told_once(
     (message,) = posted
     assert "*shop/canary_watch*: Observed: outside the tolerance: shop.* in west" in message["text"]
     assert "canary-watch.html" in message["text"]
+
+
+@pytest.mark.parametrize(
+    ("more", "assets", "warns"),
+    [
+        pytest.param("", ASSETS, set(), id="rehearsal"),
+        pytest.param(
+            OBSERVED % "by: day", ("mapping_version", "messages", "weight_audit"), {SPLIT},
+            id="observed",
+        ),
+    ],
+)  # fmt: skip
+def test_a_day_without_messages_fails_nothing(
+    bare_project: Project, more: str, assets: tuple[str, ...], warns: set[str]
+) -> None:
+    yaml = bare_project.add("east", more, count=8) / "defs.yaml"
+    text = yaml.read_text().replace("messages.jsonl", "messages.jsonl\n    - jsonl: late.jsonl")
+    yaml.write_text(text)
+    (yaml.parent / "late.jsonl").write_text('{"subject": "a", "ts": "2026-03-06", "seq": 100}')
+    quiet, late = date(2026, 3, 5), date(2026, 3, 6)
+    # What the first source lacks, the next one has.
+    result = bare_project.materialize("east", ("messages",), (late, late))
+    assert result.success, failures(result)
+    *_, ingested = result.asset_materializations_for_node("east__messages")
+    assert ingested.metadata["added"].value == 1
+    result = bare_project.materialize("east", assets, (quiet, quiet))
+    assert result.success, failures(result)
+    evaluations = result.get_asset_check_evaluations()
+    assert {check.check_name for check in evaluations if not check.passed} == warns
+    *_, audited = result.asset_materializations_for_node("east__weight_audit")
+    assert audited.metadata["verdict"].value == "nothing to audit"
 
 
 def test_severity_stages_and_what_is_undecided(project: Project, messages: Path) -> None:
