@@ -73,9 +73,16 @@ def measure_lags(
                 archived = Archived() if table is None else Archived.of(table, stream)
                 last = max((last for _, last in archived.coverage.ranges), default=0)
                 try:
-                    lags[stream] = Lag(await stream_state(client, nats, name), last)
+                    state = await stream_state(client, nats, name)
                 except ArchiveError as error:
                     lags[stream] = error
+                    continue
+                lags[stream] = Lag(state, last)
+                if state.last < last:
+                    lags[stream] = ArchiveError(
+                        f"stream {name} on {nats.where} ends at {state.last}, and the archive has "
+                        f"{last}: it was deleted and created again; ingest it under another name"
+                    )
         return lags
 
     return asyncio.run(measure())

@@ -423,15 +423,17 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _TRANSFORMED)):  # type: ignore[mi
         """What assets of a project can use of the archive, by the keys of the resources."""
         tables = self.tables
         folder = None if tables.catalog else str(tables.folder)
+        # Not by its fields, which the UI would show: the settings of Spark can be secrets.
+        spark = dg.ResourceDefinition.hardcoded_resource(self.spark.resource)
         resources: dict[str, Any] = {
             f"{self.name}_warehouse": WarehouseResource(
                 dir=folder, catalog=tables.catalog, branch=tables.branch
             ),
-            f"{self.name}_spark": self.spark.resource,
+            f"{self.name}_spark": spark,
         }
         for source in self.sources:
             if connection := source.nats:
-                # Not by its fields, which the UI would show: they can be secrets.
+                # Nor the connection, as it can have secrets.
                 hidden = dg.ResourceDefinition.hardcoded_resource(connection)
                 resources.setdefault(f"{self.name}_nats", hidden)
         return resources

@@ -34,16 +34,16 @@ def lag_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinition:
                 for stream, lag in lags.items()
                 if isinstance(lag, Lag)
             }
+            failed = [str(lag) for lag in lags.values() if isinstance(lag, ArchiveError)]
+            if len(failed) == len(lags):
+                raise ArchiveError("; ".join(failed))
             busy = busy_assets(context.instance, sensor_name)
             events: list[dg.AssetObservation] = []
             requests: list[dg.RunRequest] = []
             for each in archives:
                 lag = lags[each.stream]
                 if isinstance(lag, ArchiveError):
-                    if len(archives) == 1:
-                        raise lag
-                    context.log.warning(str(lag))  # the other streams go on
-                    continue
+                    continue  # the other streams go on
                 if before.get(each.stream) != seen[each.stream]:
                     observation = dg.AssetObservation(each.key("stream"), metadata=lag.numbers)
                     events.append(observation)
@@ -52,11 +52,15 @@ def lag_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinition:
         except NatsTransformError as error:
             # The tick fails, and shows in the UI, for as long as it is so.
             raise dg.Failure(str(error), allow_retries=False) from None
+        reason = "no archive is too far behind"
+        if failed:
+            reason = f"{len(failed)} of {len(lags)} streams have no lag: {'; '.join(failed)}"
+            context.log.warning(reason)
         return dg.SensorResult(
             run_requests=requests,
             asset_events=events,
             cursor=json.dumps(seen),
-            skip_reason=None if requests else dg.SkipReason("no archive is too far behind"),
+            skip_reason=None if requests else dg.SkipReason(reason),
         )
 
     return dg.SensorDefinition(

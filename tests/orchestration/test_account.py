@@ -110,6 +110,31 @@ def test_the_streams_that_the_server_shows(bare_project: Project, nats_server: N
     assert lags == {"ORDERS": 3, "EU_1": 0, "ALL": 3}
 
 
+def test_streams_that_are_gone_are_not_called_up_to_date(
+    bare_project: Project, nats_server: NatsServer
+) -> None:
+    account(bare_project, nats_server.url, '["GONE_*"]', "  lag_sensor: {}\n")
+    for name in ("GONE_A", "GONE_B"):
+        add_stream(nats_server, name, 3)
+    refresh(bare_project)
+    defs = load_archives(bare_project.root)
+
+    def tick() -> Any:
+        with dg.build_sensor_context(
+            bare_project.instance, definitions=defs, sensor_name="prod_lag"
+        ) as context:
+            return defs.resolve_sensor_def("prod_lag").evaluate_tick(context)
+
+    Stream(nats_server, "GONE_A").run(lambda js: js.delete_stream("GONE_A"))
+    result = tick()
+    assert [event.asset_key.path[-1] for event in result.asset_events] == ["GONE_B"]
+    assert "1 of 2 streams have no lag: " in result.skip_message
+    assert "GONE_A" in result.skip_message
+    Stream(nats_server, "GONE_B").run(lambda js: js.delete_stream("GONE_B"))
+    with pytest.raises(dg.Failure, match=r"GONE_A.*GONE_B"):
+        tick()
+
+
 def test_what_is_scaffolded_loads(bare_project: Project) -> None:
     kind = "nats_transform.dagster.AccountArchive"
     done = subprocess.run(

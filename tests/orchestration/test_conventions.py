@@ -150,3 +150,4 @@ def test_assets_of_a_project_use_what_the_archive_uses(
     assert event.metadata["stream"].value == stream.name
     # The UI shows the fields of a resource.
     assert not isinstance(resources["live_nats"], NatsResource)
+    assert not isinstance(resources["live_spark"], SparkResource)

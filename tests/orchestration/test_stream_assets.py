@@ -192,6 +192,22 @@ def test_one_run_at_a_time_and_no_more_than_one_an_hour_that_fails(
     assert tick(bare_project).run_requests
 
 
+def test_a_stream_that_was_created_again_fails_the_tick(
+    bare_project: Project, nats_server: NatsServer
+) -> None:
+    stream = new_stream(nats_server)
+    publish(stream, 0, 10)
+    lagging(bare_project, stream)
+    before = today()
+    assert bare_project.materialize("east", ["messages"], (before, today())).success
+    stream.run(lambda js: js.delete_stream(stream.name))
+    stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
+    publish(stream, 0, 3)
+    said = "ends at 3, and the archive has 10: it was deleted and created again"
+    with pytest.raises(dg.Failure, match=said):
+        tick(bare_project)
+
+
 @pytest.mark.parametrize(
     "yaml",
     [
