@@ -5,6 +5,7 @@ The settings are those that `python -m jobs` and the assets of Dagster take, see
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -293,4 +294,11 @@ def _shown(
         if where != "default" and (other := unused_because(ctx, option)):
             where += f"; not used, because of {other}"
         is_hidden = option.setting.is_secret and value is not None
-        yield name, "(hidden)" if is_hidden else project.toml(value), where
+        yield name, "(hidden)" if is_hidden else _without_secrets(name, project.toml(value)), where
+
+
+def _without_secrets(name: str, text: str) -> str:
+    """A value without the user and the password in a URL, and without a token of Spark Connect."""
+    if name == "server" or "://" in text:
+        text = re.sub('[^,"]*@', "(hidden)@", text)
+    return re.sub('(sc://[^;"]*;)[^"]*', r"\1(hidden)", text)

@@ -120,6 +120,20 @@ def test_secrets_are_not_shown() -> None:
     assert found["password"] == ("(hidden)", "command line")
 
 
+@pytest.mark.parametrize(
+    ("option", "given", "expected"),
+    [
+        ("server", "nats://u:p@h1:4222,tls://tok/en@h2,h3", "(hidden)@h1:4222,(hidden)@h2,h3"),
+        ("server", "u:p@h1", "(hidden)@h1"),
+        ("remote", "sc://h:15002/;use_ssl=true;token=t", "sc://h:15002/;(hidden)"),
+        ("remote", "sc://h:15002", "sc://h:15002"),
+    ],
+)
+def test_secrets_in_an_address_are_not_shown(option: str, given: str, expected: str) -> None:
+    found = shown("ingest", "--stream", "S", f"--{option}", given, "--show-config")
+    assert found[option] == (f'"{expected}"', "command line")
+
+
 CONNECTION = ["server", "creds", "nkey", "user", "password", "token", "tlsca", "tlscert", "tlskey"]
 
 
