@@ -17,6 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time
 from typing import Any
 
+from pyiceberg.conversions import from_bytes
+from pyiceberg.table import Table
+from pyiceberg.types import LongType
+
 from jobs.audit.attribution import (
     Attribution,
     attribute,
@@ -36,6 +40,7 @@ from jobs.files.engine import engine_of
 from jobs.session import Spark
 from jobs.settings.audit import AuditSettings
 from jobs.warehouse import specs, tables, versions
+from jobs.warehouse.accounting import Archived
 from nats_transform.audit import (
     Assessment,
     Hours,
@@ -47,7 +52,8 @@ from nats_transform.audit import (
     worst_of,
 )
 from nats_transform.errors import did_you_mean, printable
-from nats_transform.mappings.unseen import unseen_line
+from nats_transform.kernel.coverage import Coverage
+from nats_transform.mappings.unseen import Unseen, unseen_line
 from nats_transform.words import plural
 
 
@@ -172,6 +178,26 @@ def _unseen(*read: Rows | None) -> Iterator[str]:
         yield unseen_line(unseen)
 
 
+def _not_ingested(table: Table, settings: AuditSettings, stream: str | None) -> Iterator[str]:
+    """What no ingest has looked for, between the first and the last message of the days."""
+    if stream is None:
+        return
+    number = table.schema().find_field("seq").field_id
+    ends = [
+        int(from_bytes(LongType(), bounds[number]))
+        for file in tables.data_files(table, stream, settings.days)
+        for bounds in (file.lower_bounds, file.upper_bounds)
+        if bounds and number in bounds
+    ]
+    archived = Archived.of(table, stream)
+    if not (ends and archived.messages):  # another program may have written the table
+        return
+    if missing := Coverage.of([(min(ends), max(ends))]) - archived.explained:
+        first, last = missing.ranges[0][0], missing.ranges[-1][1]
+        what = f"{plural(missing.count, 'sequence')} of {stream} between {first} and {last}"
+        yield unseen_line([Unseen(what, "ingest the days between those that were ingested")])
+
+
 def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> AuditResult:
     """The audit of an archive that was stored after the mappings."""
     table = tables.open_table(settings.warehouse, specs.MESSAGES)
@@ -222,6 +248,8 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         notes=(
             *_observed_notes(settings, periods, attribution, published),
             *_unseen(rows, source),
+            *_not_ingested(table, settings, settings.stream),
+            *_not_ingested(table, settings, settings.source_stream),
         ),
         input_snapshot=tables.snapshot_id(table),
     )

@@ -163,7 +163,7 @@ def _nothing_to_audit(archive: Archive, asset: ArchiveAsset) -> Results:
     """The result of an audit of days without messages."""
     from nats_transform.audit import Verdict
 
-    metadata = {
+    metadata: dict[str, Any] = {
         "verdict": str(Verdict.NOTHING),
         "summary": f"stream {archive.stream} has no messages on these days",
         "messages": 0,

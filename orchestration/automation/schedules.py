@@ -9,6 +9,7 @@ import dagster as dg
 
 from orchestration.archive import Archive, Schedule, Watch
 from orchestration.automation.runs import run_requests
+from orchestration.days import range_tags
 
 
 def schedule_of(
@@ -55,7 +56,10 @@ def schedule_of(
 def watch_schedule(
     archive: Archive, watch: Watch, job: dg.JobDefinition | object
 ) -> dg.ScheduleDefinition:
-    """The schedule of the looks at a canary: each ingests the day of the last full hour first."""
+    """The schedule of the looks at a canary: each first ingests up to the last full hour.
+
+    That's from the last day on which the archive was ingested, so no day stays out after a pause.
+    """
 
     def request(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         now = context.scheduled_execution_time.astimezone(UTC)
@@ -67,9 +71,13 @@ def watch_schedule(
             return dg.SkipReason(
                 f"{archive.name} has no partition for today: set include_today: true"
             )
+        ingested = context.instance.get_materialized_partitions(archive.key("messages"))
+        before = [key for key in ingested if str(archive.start_date) <= key < day.isoformat()]
+        first = date.fromisoformat(max(before)) if before else day
         return dg.RunRequest(
             run_key=until.isoformat(),
-            partition_key=day.isoformat(),
+            partition_key=day.isoformat() if first == day else None,
+            tags=range_tags(first, day) if first < day else None,
             run_config={
                 "ops": {archive.op_name("canary_watch"): {"config": {"until": until.isoformat()}}}
             },

@@ -190,16 +190,29 @@ def test_a_look_ingests_the_day_of_its_last_hour(
 ) -> None:
     bare_project.add("shop", OBSERVED % "watch: {}" + "  include_today: true\n", MAPPING)
     defs = bare_project.load()
-    with dg.build_schedule_context(
-        bare_project.instance,
-        scheduled_execution_time=now,
-        repository_def=defs.get_repository_def(),
-    ) as context:
-        data = defs.resolve_schedule_def("shop_watch").evaluate_tick(context)
-    (request,) = data.run_requests or []
+
+    def requests(now: datetime) -> list[dg.RunRequest]:
+        with dg.build_schedule_context(
+            bare_project.instance,
+            scheduled_execution_time=now,
+            repository_def=defs.get_repository_def(),
+        ) as context:
+            data = defs.resolve_schedule_def("shop_watch").evaluate_tick(context)
+        return list(data.run_requests or [])
+
+    (request,) = requests(now)
     assert request.partition_key == day.isoformat()
     until = request.run_config["ops"]["shop__canary_watch"]["config"]["until"]
     assert datetime.fromisoformat(until) == now.replace(minute=0)
+    assert request.partition_key_range is None
+    for ingested in ("2026-02-28", day.isoformat()):  # before the start, and the day itself
+        bare_project.instance.report_runless_asset_event(
+            dg.AssetMaterialization(dg.AssetKey(["shop", "messages"]), partition=ingested)
+        )
+    (after,) = requests(now + timedelta(days=3))
+    days = after.partition_key_range
+    assert days is not None
+    assert (days.start, days.end) == (str(day), str(day + timedelta(days=3)))
     job = defs.resolve_job_def("shop_watch")
     names = {key.path[-1] for key in job.asset_layer.selected_asset_keys}
     assert names == {"mapping_version", "messages", "canary_watch"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,9 @@ import pytest
 
 from jobs.audit.result import AuditError, AuditResult
 from jobs.audit.run import run
+from jobs.ingest import ingest
 from jobs.settings.audit import AuditSettings, Published
+from jobs.settings.ingest import IngestSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.audit import MappingAudit, Period, Verdict
@@ -198,6 +201,32 @@ def test_what_the_archive_does_not_capture(
     assert shop.messages == published
     assert shop.destinations[-1].inferred
     assert shop.destinations[-1].destination == "v1.$1.$2"
+
+
+def test_days_that_were_never_ingested_are_named(tmp_path: Path) -> None:
+    rows = [
+        {"seq": seq, "subject": f"v1.a{seq}.b", "ts": (START + timedelta(hours=seq)).isoformat()}
+        for seq in range(1, 101)
+        if seq != 60  # of a day that is ingested
+    ]
+    (tmp_path / "dump.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
+
+    def notes(day: int) -> str:
+        since = START + timedelta(days=day)
+        settings = IngestSettings(
+            stream="OUT",
+            jsonl=str(tmp_path / "dump.jsonl"),
+            since=since,
+            until=since + timedelta(days=1),
+            warehouse=warehouse,
+        )
+        ingest(HERE, settings)
+        return "; ".join(observe(warehouse).notes)
+
+    assert "not looked at" not in notes(0)
+    assert "not looked at: 24 sequences of OUT between 24 and 47 (ingest" in notes(2)
+    assert "not looked at" not in notes(1)
 
 
 def test_clear_messages(tmp_path: Path) -> None:
