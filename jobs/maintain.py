@@ -17,7 +17,6 @@ from itertools import islice
 
 from pydantic import BaseModel
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import ancestors_of
 
 from jobs.errors import ArchiveError
@@ -34,6 +33,7 @@ from jobs.warehouse.staging import Staged, publish
 from jobs.warehouse.tables import (
     Branch,
     attempts,
+    branches_of,
     data_files,
     forget_digests,
     open_catalog,
@@ -108,9 +108,7 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
         is_archive, rows = name == MESSAGES.name, dict[str, int]()
         buried = Archived.of(table, stream).buried
         accounts = {Archived.key(stream): buried.model_dump_json() if buried.erased else ""}
-        refs = table.metadata.refs.items()
-        names = [name for name, ref in refs if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
-        for branch in (Branch(table, name) for name in names):
+        for branch in (Branch(table, name) for name in branches_of(table)):
             files = {file.file_path: file.record_count for file in data_files(branch, stream)}
             if not files:
                 continue

@@ -12,12 +12,13 @@ import contextlib
 
 from pyiceberg.exceptions import CommitFailedException
 
-from jobs.errors import ConcurrentWrite
+from jobs.errors import ConcurrentWrite, WarehouseError
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import (
     Branch,
     attempts,
+    branches_of,
     data_files,
     find_table,
     open_table,
@@ -35,7 +36,7 @@ def fork(warehouse: Warehouse) -> None:
 
     Raises:
         ConcurrentWrite: other jobs kept getting in first.
-        WarehouseError: the tables cannot be opened or written.
+        WarehouseError: the tables cannot be opened or written, or a branch has the tag's name.
     """
     if warehouse.branch is None or find_table(warehouse, TRANSFORMED) is not None:
         return
@@ -46,9 +47,14 @@ def fork(warehouse: Warehouse) -> None:
             head = None if table is None else table.current_snapshot()
             if table is None or head is None:
                 break  # the first rows of the branch make it
+            if (base := base_of(warehouse.branch)) in branches_of(table):
+                raise WarehouseError(
+                    f"branch {warehouse.branch} of {'.'.join(table.name())} needs a tag {base!r}, "
+                    "which is a branch: promote or remove that one, or choose another name"
+                )
             with warehouse_errors(warehouse), contextlib.suppress(CommitFailedException):
                 refs = table.manage_snapshots().create_branch(head.snapshot_id, warehouse.branch)
-                refs.create_tag(head.snapshot_id, base_of(warehouse.branch)).commit()
+                refs.create_tag(head.snapshot_id, base).commit()
                 break
             table.refresh()
 

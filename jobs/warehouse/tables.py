@@ -40,6 +40,7 @@ from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import DataScan, Table, TableProperties
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
@@ -101,7 +102,7 @@ class Branch(Table):
 
     @property
     def is_there(self) -> bool:
-        """Whether the table has this branch."""
+        """Whether the table has this branch, or a tag of this name."""
         return self.branch in self.metadata.refs
 
     def current_snapshot(self) -> Snapshot | None:
@@ -113,6 +114,12 @@ class Branch(Table):
         filter = row_filter if self.is_there else AlwaysFalse()
         scan = super().scan(filter, *args, **kwargs)
         return scan.use_ref(self.branch) if self.is_there else scan
+
+
+def branches_of(table: Table) -> list[str]:
+    """The names of the branches of a table, without its tags."""
+    refs = table.metadata.refs.items()
+    return sorted(n for n, ref in refs if ref.snapshot_ref_type == SnapshotRefType.BRANCH)
 
 
 def branch_of(table: Table) -> str:
@@ -179,17 +186,21 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
     Raises:
         NoTable: it is not there.
         NoBranch: it has no such branch, and is not to be made.
-        WarehouseError: the warehouse cannot be used.
+        WarehouseError: the warehouse cannot be used, or the branch is a tag.
     """
     table = _open_table(warehouse, spec, create)
     if warehouse.branch is None or not spec.has_branches:
         return table
-    branch = Branch(table, warehouse.branch)
-    if not create and not branch.is_there:
-        names = sorted(name for name in table.metadata.refs if name != MAIN)
-        there = did_you_mean(branch.branch, names) or f"; it has {', '.join(names) or 'none'}"
-        raise NoBranch(f"{'.'.join(table.name())} has no branch {branch.branch!r}{there}")
-    return branch
+    branch, names = Branch(table, warehouse.branch), branches_of(table)
+    if branch.branch in names or (create and not branch.is_there):
+        return branch
+    others = [name for name in names if name != MAIN]
+    there = did_you_mean(branch.branch, others) or f"; it has {', '.join(others) or 'none'}"
+    if branch.is_there:
+        raise WarehouseError(
+            f"{'.'.join(table.name())} has a tag {branch.branch!r}, which is no branch{there}"
+        )
+    raise NoBranch(f"{'.'.join(table.name())} has no branch {branch.branch!r}{there}")
 
 
 def _open_table(warehouse: Warehouse, spec: TableSpec, create: bool) -> Table:

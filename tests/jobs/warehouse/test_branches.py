@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
-from jobs.errors import NoBranch
+from jobs.errors import NoBranch, WarehouseError
 from jobs.files.transform import Sift
 from jobs.ingest import ingest
 from jobs.maintain import maintain, remove_stream
@@ -131,9 +131,34 @@ def test_a_branch_of_a_table_that_has_no_rows(warehouse: Warehouse) -> None:
     assert prefixes(warehouse, "next") == days("new")
 
 
+def test_tags_are_no_branches(made: Warehouse) -> None:
+    """`next.base` says what the branch began with."""
+    run(made, NEW, "next")
+    refs = open_table(made, TRANSFORMED).metadata.refs
+    says = r"has a tag 'next\.base', which is no branch; did you mean next\?"
+    for act in (
+        lambda: promote(PromoteSettings(branch="next.base", warehouse=made)),
+        lambda: run(made, OLD, "next.base"),
+        lambda: maintain(MaintenanceSettings(remove_branch="next.base", warehouse=made)),
+        lambda: rows_of(on(made, "next.base"), spec=TRANSFORMED),
+    ):
+        with pytest.raises(WarehouseError, match=says):
+            act()
+    assert open_table(made, TRANSFORMED).metadata.refs == refs
+    assert prefixes(made) == days("old", "old", "old")
+
+
+def test_no_branch_takes_the_name_of_another_for_its_tag(made: Warehouse) -> None:
+    run(made, NEW, "next.base")
+    refs = open_table(made, TRANSFORMED).metadata.refs
+    with pytest.raises(WarehouseError, match=r"branch next of .* needs a tag 'next\.base', which"):
+        run(made, NEW, "next")
+    assert open_table(made, TRANSFORMED).metadata.refs == refs
+
+
 def test_readers_are_told_which_branches_there_are(made: Warehouse) -> None:
     run(made, NEW, "next")
-    for name, end in (("nxt", "did you mean next?"), ("other", "it has next, next.base")):
+    for name, end in (("nxt", "did you mean next?"), ("other", "it has next$")):
         with pytest.raises(NoBranch, match=rf"has no branch '{name}'; {end}"):
             rows_of(on(made, name), spec=TRANSFORMED)
     assert on(made, "main") != made  # model_copy checks nothing
