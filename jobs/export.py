@@ -38,8 +38,8 @@ from jobs.sources.new_backup import NewBackup
 from jobs.warehouse import versions
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.rows import new_subjects
-from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
-from jobs.warehouse.tables import open_table
+from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED, TableSpec
+from jobs.warehouse.tables import open_table, rows_of
 from nats_transform import AccountMappings
 from nats_transform.backup.adapt import adapted_config, adapted_filters
 from nats_transform.backup.archive import read_head, read_messages
@@ -184,9 +184,13 @@ class _Export:
         if not rows.messages and not self.archived.covered:
             raise ArchiveError(f"stream {stream} is not in the warehouse: ingest it first")
         if rows.messages != self.archived.messages:
+            others, cure = "", "every day first"
+            if apart := rows_of(self.settings.warehouse, QUARANTINED, stream):
+                others = f", and {apart:,} {'is' if apart == 1 else 'are'} in quarantine"
+                cure = "every day with a mapping that passes the checks"
             raise JobError(
                 f"stream {stream} has {self.archived.messages:,} archived messages, but only "
-                f"{rows.messages:,} are transformed: transform every day first"
+                f"{rows.messages:,} are transformed{others}: transform {cure}"
             )
         if len(rows.versions) > 1:
             raise JobError(

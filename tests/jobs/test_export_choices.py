@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from jobs.errors import JobError
 from jobs.ingest import ingest
 from jobs.settings.ingest import IngestSettings
+from jobs.settings.transform import TransformSettings
+from jobs.transform import transform
 from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
 from nats_transform.errors import NatsTransformError
@@ -208,6 +211,22 @@ def test_days_that_are_not_transformed(make: Callable[..., Exporting], tmp_path:
     (later / "backup.json").write_text(json.dumps(described))
     ingest(SPARK, IngestSettings(backup=later, **made.settings))  # type: ignore[arg-type]
     with pytest.raises(JobError, match="has 6 archived messages, but only 5 are transformed"):
+        made.export()
+
+
+def test_messages_in_quarantine(make: Callable[..., Exporting]) -> None:
+    made = make()
+
+    def sift(rows: pa.RecordBatch) -> list[str | None]:
+        return ["by number" if seq == 14 else None for seq in rows.column("seq").to_pylist()]
+
+    transformed = TransformSettings(mapping=made.mapping, **made.settings)  # type: ignore[arg-type]
+    transform(SPARK, transformed, sift=sift)
+    with pytest.raises(
+        JobError,
+        match="has 5 archived messages, but only 4 are transformed, and 1 is in quarantine: "
+        "transform every day with a mapping that passes the checks",
+    ):
         made.export()
 
 
