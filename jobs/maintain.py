@@ -106,12 +106,14 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
         if not partitions_of(table):
             continue
         is_archive, rows = name == MESSAGES.name, dict[str, int]()
-        buried = Archived.of(table, stream).buried
+        archived = Archived.of(table, stream)
+        buried, is_removed = archived.buried, False
         accounts = {Archived.key(stream): buried.model_dump_json() if buried.erased else ""}
         for branch in (Branch(table, name) for name in branches_of(table)):
             files = {file.file_path: file.record_count for file in data_files(branch, stream)}
-            if not files:
+            if not files and archived == buried:
                 continue
+            is_removed = True
             rows |= files  # branches share files
             with step(f"removing {stream} from {name}"):
                 publish(
@@ -126,7 +128,7 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
                     },
                     table_properties=accounts if is_archive else None,
                 )
-        if rows:
+        if is_removed:
             removed[name] = sum(rows.values())
     if not removed:
         raise ArchiveError(f"no table of {warehouse} has rows of stream {stream!r}; check the name")

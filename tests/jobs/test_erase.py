@@ -414,6 +414,16 @@ def test_a_removed_stream_does_not_come_back_with_them(whole: Warehouse, dump: P
     assert sequences_of(whole) == STAY
 
 
+def test_a_stream_is_removed_when_all_its_messages_were_erased(whole: Warehouse) -> None:
+    """Its accounts go, and an ingest may have another filter; the tombstones stay."""
+    erased(whole, subject=">")
+    assert remove_stream(whole, "S") == {"messages": 0}
+    there = Archived.of(open_table(whole, MESSAGES), "S")
+    assert (there, there.erased_on()) == (there.buried, OTHERS)
+    with pytest.raises(ArchiveError, match="has rows of stream 'S'"):
+        remove_stream(whole, "S")
+
+
 def test_a_branch_keeps_its_own_days(whole: Warehouse) -> None:
     """Days that it shares with the table are not its own afterwards."""
     erased(whole, subject=f"u.{SECRET}.in")
