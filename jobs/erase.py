@@ -337,7 +337,8 @@ class _Cleaning:
         table, now, replaced = self.table, datetime.now(UTC), set[str]()
         with contextlib.suppress(WarehouseError):  # another job deletes the same files
             replaced = needed(table, before)
-        entries = [entry for entry in files_of(table) if entry.path in {*listed, *replaced}]
+        known = {*listed, *replaced}
+        entries = [entry for entry in files_of(table) if entry.path in known]
         live = needed(table.refresh())
         with contextlib.suppress(CommitFailedException):  # `maintain` does it, too
             forget_digests(table, live)
