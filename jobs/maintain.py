@@ -43,6 +43,7 @@ from jobs.warehouse.tables import (
 from jobs.warehouse.unused import YOUNG, needed, unused
 
 RETENTION = timedelta(days=7)
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # nothing is older
 
 
 class Removed(BaseModel):
@@ -83,7 +84,8 @@ def maintain(settings: MaintenanceSettings) -> dict[str, Removed | int]:
     now = settings.now or datetime.now(UTC)
     with warehouse_errors(warehouse):
         names = [name for _, name in sorted(catalog.list_tables(NAMESPACE))]
-        return {name: _maintain(catalog, name, now, settings.retention) for name in names}
+        retention = min(settings.retention, now - _BEGINNING)
+        return {name: _maintain(catalog, name, now, retention) for name in names}
 
 
 def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:

@@ -140,6 +140,14 @@ def test_what_is_too_young_says_when_it_goes(table: Table, warehouse: Warehouse)
     assert (left.young, left.young_until) == (0, None)
 
 
+def test_a_retention_longer_than_time(table: Table, warehouse: Warehouse) -> None:
+    replace(table, staged(table, messages(1)))
+    replace(table, staged(table, messages(2)))
+    for retention in (timedelta(days=1_000_000), timedelta.max):
+        kept = run(warehouse, LATER, retention)
+        assert (kept.snapshots, kept.files, kept.snapshots_left) == (0, 0, 2)
+
+
 def test_nothing_to_maintain(tmp_path: Path) -> None:
     with pytest.raises(NoTable, match=r"no tables in .*; run `nats-transform ingest` first"):
         maintain(MaintenanceSettings(warehouse=Warehouse(dir=tmp_path / "none")))
