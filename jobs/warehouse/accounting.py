@@ -133,7 +133,10 @@ class Archived(BaseModel):
         if self.first_seq is None or self.last_seq is None:
             return 0
         between = Coverage.of([(self.first_seq, self.last_seq)])
-        return (between - self.erased_coverage).count - self.messages
+        # A tombstone is written before its messages leave.
+        gone = (its for its in self.erased if its.messages or its.is_finished)
+        erased = Coverage.of(chain.from_iterable(stone.coverage.ranges for stone in gone))
+        return (between - erased).count - self.messages
 
     def erased_on(self, days: Sequence[date] | None = None) -> int:
         """How many messages of some days were erased; None is all of them."""

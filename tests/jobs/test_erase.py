@@ -424,6 +424,22 @@ def test_a_stream_is_removed_when_all_its_messages_were_erased(whole: Warehouse)
         remove_stream(whole, "S")
 
 
+def test_an_erasure_that_was_stopped_makes_no_gaps(
+    whole: Warehouse, dump: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.erase._finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            erased(whole, subject=f"u.{SECRET}.in")
+    assert ingested(whole, dump).gaps == 0
+    erased(whole, reason="")
+    assert ingested(whole, dump).gaps == 0
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_branch_keeps_its_own_days(whole: Warehouse) -> None:
     """Days that it shares with the table are not its own afterwards."""
     erased(whole, subject=f"u.{SECRET}.in")
