@@ -351,11 +351,13 @@ class _Export:
         has_subjects = bool(config.get("subjects"))
         there = np.zeros(len(pending), bool)
         faults: list[str] = []
+        # A subject transform of a stream stores illegal subjects, and a restore takes any subject.
+        keeps = self.settings.invalid == "keep"
         is_literal = lru_cache(100_000)(wire.is_literal)
         for rows in self.rows.rows([name for name in _SHORT if name in self.columns]):
             old, new = rows.column("subject").view(pa.binary()), new_subjects(rows)
             for subject in new.unique().to_pylist():
-                if len(faults) < _EXAMPLES and not is_literal(subject):
+                if not keeps and len(faults) < _EXAMPLES and not is_literal(subject):
                     faults.append(wire.fault(subject))
             if has_subjects:
                 uncaptured += int(np.count_nonzero(~captured(new)))
@@ -366,7 +368,8 @@ class _Export:
             there |= np.isin(pending, rows.column("seq").to_numpy())
         if faults:
             raise JobError(
-                f"messages of stream {self.settings.stream} cannot be restored: {'; '.join(faults)}"
+                f"messages of stream {self.settings.stream} have no legal subject "
+                f"({'; '.join(faults)}); keep them as they are with --invalid keep"
             )
         if uncaptured:
             self._find(

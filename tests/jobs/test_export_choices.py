@@ -1,4 +1,4 @@
-"""What an export leaves out, keeps and refuses: no server is needed for any of it."""
+"""What an export leaves out, keeps and refuses: a server is only needed to restore it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from jobs.errors import JobError
 from jobs.ingest import ingest
+from jobs.jetstream.process import NatsServer
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
@@ -21,6 +22,7 @@ from jobs.warehouse.versions import MAPPING_VERSIONS
 from nats_transform.errors import NatsTransformError
 from tests.support.backups import Entry, archive, packed, state_of
 from tests.support.exporting import CONFIG, MAPPING, MESSAGES, SPARK, Exporting, consumer
+from tests.support.stream_backups import restore
 
 
 @pytest.fixture
@@ -75,6 +77,25 @@ def test_invalid_messages(make: Callable[..., Exporting], choice: str, kept: lis
     assert not Path(made.place).parent.exists()
     made.export(invalid=choice)
     assert made.exported()[1] == kept
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("messages", ["transformed", "archived"])
+def test_illegal_archived_subjects(
+    make: Callable[..., Exporting], nats_server: NatsServer, messages: str
+) -> None:
+    """As a stream's subject transform stores them; a server restores them, too."""
+    illegal = [b"b..17", b".", b"b.x y", b"b.*", b">"]
+    more = [(subject, 1_700_000_000 * 10**9, 21 + n, b"", b"") for n, subject in enumerate(illegal)]
+    made = make(messages=[*MESSAGES, *more])
+    chosen = {"messages": messages, "mapping": None if messages == "archived" else made.mapping}
+    with pytest.raises(JobError, match=r"no legal .* with --invalid keep"):
+        made.export(**chosen)
+    made.export(**chosen, invalid="keep")
+    assert made.exported()[1][len(MESSAGES) :] == more
+    own = {"name": f"ILLEGAL-{messages}", "subjects": [f"illegal.{messages}"]}
+    state = restore(nats_server.url, Path(made.place), **own)
+    assert (state.messages, state.last) == (len(MESSAGES) + len(more), 25)
 
 
 def test_consumers_without_the_same_messages_are_left_out(make: Callable[..., Exporting]) -> None:

@@ -49,6 +49,7 @@ class Exporting:
         mapping: Any = None,
         warehouse: Warehouse | None = None,
         ingested: dict[str, Any] | None = None,
+        messages: list[Entry] = MESSAGES,
         **consumers: dict[str, Any],
     ) -> None:
         self.folder = folder
@@ -56,8 +57,8 @@ class Exporting:
         self.backup, self.mapping = folder / "backup", folder / "mapping.json"
         self.backup.mkdir()
         self.mapping.write_text(json.dumps(mapping or MAPPING))
-        state = state_of(MESSAGES, last_seq=25, consumer_count=len(consumers))
-        content = packed(archive(MESSAGES, state, consumers.items()))
+        state = state_of(messages, last_seq=25, consumer_count=len(consumers))
+        content = packed(archive(messages, state, consumers.items()))
         (self.backup / "stream.arc.s2").write_bytes(content)
         (self.backup / "backup.json").write_text(json.dumps({"config": CONFIG, "state": state}))
         self.settings = {"stream": "S", "warehouse": self.warehouse}
