@@ -20,13 +20,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-import pyarrow as pa
 from pydantic import BaseModel
 
 from jobs.errors import JobError
@@ -38,24 +36,21 @@ from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.outgoing import COLUMNS, Making, iso_time, look, messages
 from jobs.jetstream.schedules import COLUMNS as SCHEDULES
 from jobs.jetstream.schedules import Rewriting
+from jobs.jetstream.sent import Sent
 from jobs.jetstream.stream import StreamState, counts_by_subject, stream_state
-from jobs.jetstream.target import NO_TIME, Target, source_stream
+from jobs.jetstream.target import Target, source_stream
 from jobs.progress import advance, step
 from jobs.settings.replay import CONSENTS, Consent, ReplaySettings
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import find_table, open_table, rows_of
 from jobs.warehouse.versions import find as find_version
-from nats_transform.kernel.coverage import NONE, Coverage, Sequences
+from nats_transform.kernel.coverage import NONE, Coverage
 from nats_transform.mappings.subject import decode, encode
 from nats_transform.words import plural
 
 EXAMPLES = 3
 """How many of the messages that cannot be sent are named."""
-FOLDED = 2**16
-"""After so many messages of the target, their sequences become ranges."""
-TIMES = 2**22
-"""Of a target with more messages, the times of only a part are compared, evenly spread."""
 _ATTEMPTS = 5  # when the stream lost what it had stored, as after a crash of its server
 
 
@@ -154,8 +149,7 @@ class _Run:
         self.version = next(iter(archive.versions)).encode()
         self.total = sum(archive.fates[fate] for fate in settings.fates)
         self.rewriting = Rewriting()
-        # Sequences and times of archived messages that the target has, of every so many.
-        self.times, self.every = _NO_TIMES, 1
+        self.sent = Sent()
         self.held = 0  # messages of the archive that the target has, as far as this run knows
         counts = sorted(archive.fates.items())
         self.result = ReplayResult(
@@ -269,10 +263,9 @@ class _Run:
         for rows in self.archive.rows():
             advance(len(rows))
             already += int(there.has(rows.column("seq")).sum())
-            for seq, sent, time in self._replaced(rows):
-                replaced.add(
-                    1, f"sequence {seq} of {iso_time(sent)}, here of {iso_time(time)}", seq
-                )
+            for seq, sent, here in self.sent.replaced(rows):
+                times = f"of {iso_time(sent)}, here of {iso_time(here)}"
+                replaced.add(1, f"sequence {seq} {times}", seq)
             looked = look(making, rows)
             self.result.schedules += looked.schedules
             for seq, fault in looked.faults:
@@ -310,23 +303,12 @@ class _Run:
             )
         return already
 
-    def _replaced(self, rows: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
-        """Sequence, sent and archived time of those that the target has of another archive."""
-        if not len(self.times):
-            return
-        known, sent = self.times.T
-        seqs, times = (rows.column(name).to_numpy() for name in ("seq", "ts_ns"))
-        at = np.searchsorted(known, seqs).clip(max=len(known) - 1)
-        differs = (known[at] == seqs) & (sent[at] != times)
-        columns = (seqs[differs], sent[at][differs], times[differs])
-        yield from zip(*(column.tolist() for column in columns), strict=True)
-
     async def _there(self, target: Target) -> Coverage:
         """The archived sequences that need not be sent, because the target has them."""
+        self.sent = Sent()
         if not target.state.messages or not target.is_readable:
             return Coverage()
-        names, others, ours, some = list[bytes](), 0, list[Sequences](), list[tuple[int, int]]()
-        self.times, self.every = _NO_TIMES, 1
+        names, others = list[bytes](), 0
         state = target.state
         messages = target.messages(self.settings.server, state.first, state.last)
         async with aclosing(messages):  # type: ignore[type-var]
@@ -334,35 +316,21 @@ class _Run:
                 if replayed is None or replayed.stream != self.stream:
                     continue
                 if replayed.version == self.version:
-                    some.append((replayed.seq, replayed.ts_ns))
-                    if len(some) >= FOLDED:
-                        ours, some = [self._folded(ours, some)], []
+                    self.sent.add(replayed)
                 else:
                     others += 1
                     if len(names) < EXAMPLES and replayed.version not in names:
                         names.append(replayed.version)
-        if some:
-            ours = [self._folded(ours, some)]
-        self.times = self.times[np.argsort(self.times[:, 0], kind="stable")]
         if names and not self.result.refusals:
             known = plural(others, "message")
             text = f"stream {target.name} has {known} of {self.settings.stream} under"
             versions = ", ".join(wire.shown(name[:12]) for name in sorted(names))
             self._refusal("versions", f"{text} another mapping version ({versions})", "versions")
-        there = ours[0].ranges if ours else ()
+        there = self.sent.close()
         if there and any(target.forgets()):
             # Messages are sent in order: what is before the last one was sent, and may be gone.
             return Coverage(((1, there[-1][1]),))
         return Coverage(there)
-
-    def _folded(self, ours: list[Sequences], some: list[tuple[int, int]]) -> Sequences:
-        """The sequences with some more; their times are kept."""
-        more = np.array(some, np.int64)
-        timed = more[more[:, 1] != NO_TIME][:: self.every]
-        self.times = np.concatenate([self.times, timed])
-        if len(self.times) > TIMES:
-            self.times, self.every = self.times[::2], 2 * self.every
-        return Sequences.together([*ours, Sequences.of(more[:, 0])])
 
     def _count(self, there: int) -> None:
         """Counts the messages that would be sent, and those that the target has."""
@@ -487,7 +455,6 @@ _LACKING = {
     "quarantined": "in quarantine: transform with a mapping that passes the checks",
     "untransformed": "not transformed: run `nats-transform transform`, or choose other days",
 }
-_NO_TIMES = np.empty((0, 2), np.int64)
 _KEPT_OUT = ("subject", "headers", "size", "schedule", "captured")
 
 
