@@ -18,30 +18,17 @@ from nats_transform.accounts.sharing import Entry, SharedStream
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import Place, printable
 from nats_transform.lint import regrets
+from nats_transform.lint.captured import Captured, stream_faults, streams_overlap
 from nats_transform.lint.findings import CODES, Finding, Severity
 from nats_transform.lint.obstacles import obstacles_to
 from nats_transform.lint.streams import check_stream
 from nats_transform.lint.transforms import Subjects, few_keys, source_faults, transform_faults
 from nats_transform.mappings.mapping import AccountMappings, Mapping
-from nats_transform.mappings.subject import (
-    SEPARATOR,
-    collide,
-    cover_together,
-    intersection,
-    is_subset,
-)
+from nats_transform.mappings.subject import SEPARATOR, is_subset
 from nats_transform.mappings.subject_index import Effort, SubjectIndex
-from nats_transform.mappings.symbolic import (
-    can_land_in,
-    filter_of_results,
-    image,
-    is_exact,
-    is_identity,
-    stays,
-)
+from nats_transform.mappings.symbolic import can_land_in, filter_of_results, is_identity
 from nats_transform.mappings.transform import Transform
 from nats_transform.streams.consumer import Consumer
-from nats_transform.streams.features import MESSAGES, features, sums
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import StreamConfig
 from nats_transform.words import and_more
@@ -125,10 +112,10 @@ def check(
     effort = Effort(_EFFORT + _EFFORT_A_MAPPING * many)
     # A stream belongs to one account. If there are several, it is not known to which.
     around = streams if len(with_mappings) == 1 else []
-    captured = _Captured((stream for stream in around if not stream.sealed), effort)
+    captured = Captured((stream for stream in around if not stream.sealed), effort)
     network = Network(streams, consumers)
     moving = network if around else Network(())
-    overlapping = {finding.place: finding for finding in _streams_overlap(streams, effort)}
+    overlapping = {finding.place: finding for finding in streams_overlap(streams, effort)}
     seen = subjects if isinstance(subjects, Subjects) else Subjects(subjects)
     findings: list[Finding] = []
     for part, origin in zip(configs, origins or repeat(Origin()), strict=False):
@@ -177,7 +164,7 @@ def _expired(origin: Origin, expires: int) -> Finding:
 
 def _check_account(
     account: AccountMappings,
-    captured: _Captured,
+    captured: Captured,
     clusters: Collection[str],
     seen: Subjects,
     effort: Effort,
@@ -193,7 +180,8 @@ def _check_account(
         yield from _about(mapping, _clusters(mapping, clusters))
         yield from _destinations(mapping, renames)
         yield from _chained(mapping, renames, index, renaming)
-        yield from _streams_around(mapping, renames, captured)
+        for code, message, transform in stream_faults(mapping, renames, captured):
+            yield _found(code, message, mapping, transform)
     yield from _overlaps(index)
 
 
@@ -400,133 +388,9 @@ def _mapped_twice(
                 )
 
 
-class _Captured:
-    """The filters of streams, and which streams they are of."""
-
-    def __init__(self, streams: Iterable[StreamConfig], effort: Effort) -> None:
-        streams = list(streams)
-        self.by_name = {stream.name: stream for stream in streams}
-        self._pairs = [(stream.name, filter) for stream in streams for filter in stream.captured]
-        self._index = SubjectIndex((filter for _, filter in self._pairs), effort)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no stream that captures anything."""
-        return not self._pairs
-
-    def colliding(self, filter: str) -> list[tuple[str, str]]:
-        """The name of a stream, and its filter, for each filter that collides with one."""
-        return [self._pairs[number] for number in self._index.colliding(filter)]
-
-
 def _moving(
     account: AccountMappings, network: Network, imports: Sequence[Entry], effort: Effort
 ) -> Iterator[Finding]:
     """What keeps to the old subjects whatever else is changed."""
     for stuck in obstacles_to(account, network, imports, effort):
         yield Finding(stuck.code, f"{stuck.about}: {stuck.message}", stuck.source, place=MAPPING)
-
-
-def _streams_overlap(streams: Sequence[StreamConfig], effort: Effort) -> Iterator[Finding]:
-    """The streams that one account cannot have together (`subjectsOverlap` in the server)."""
-    captured = _Captured(streams, effort)
-    compared: set[str] = set()
-    for stream in streams:
-        compared.add(stream.name)
-        both = {
-            name: (mine, theirs)
-            for mine in stream.captured
-            for name, theirs in captured.colliding(mine)
-            if name not in compared
-        }
-        for name, (mine, theirs) in list(both.items())[:1]:
-            yield Finding(
-                "streams-overlap",
-                f"its subject {printable(mine)} and the subject {printable(theirs)} of stream "
-                f"{name}{and_more(len(both) - 1)} cover the same subjects",
-                mine,
-                place=f"stream {stream.name}",
-            )
-
-
-def _ingress(stream: StreamConfig) -> list[Transform]:
-    return [stream.ingress_transform] if stream.ingress_transform else []
-
-
-def _adds_up(stream: StreamConfig, upstream: StreamConfig, transform: Transform) -> bool:
-    """Whether a stream takes subjects and their results from another one under the same name."""
-    feeds = [s for s in stream.sources if s.name == upstream.name and s.external is None]
-    rules = [rule for feed in feeds for rule in feed.filters]
-    names = [] if upstream.ingress_transform else [transform.source, filter_of_results(transform)]
-    return (
-        bool(rules)
-        and all(any(collide(rule.source, name) for rule in rules) for name in names)
-        and stays(
-            transform,
-            _ingress(upstream),
-            [rule.transform for rule in rules if rule.transform],
-            _ingress(stream),
-        )
-    )
-
-
-def _left_out(
-    transform: Transform, sources: Iterable[tuple[str, str]], captured: _Captured
-) -> Iterator[tuple[str, str, str]]:
-    """What streams capture of a source and not of its results: stream, filter, its results."""
-    if not is_exact(transform):
-        return
-    for name, filter in sources:
-        if part := intersection(transform.source, filter):
-            result = image(transform, part)
-            if not cover_together([other for _, other in captured.colliding(result)], result):
-                yield name, part, result
-
-
-def _streams_around(
-    mapping: Mapping, renaming: Sequence[Transform], captured: _Captured
-) -> Iterator[Finding]:
-    if captured.is_empty:
-        return
-    sources = captured.colliding(mapping.source)
-    before = list(dict.fromkeys(name for name, _ in sources))
-    for transform in renaming:
-        landing = captured.colliding(filter_of_results(transform))
-        takes = dict.fromkeys(name for name, filter in landing if can_land_in(transform, filter))
-        if before and not takes:
-            yield _found(
-                "escapes-stream",
-                f"stream {before[0]}{and_more(len(before) - 1)} captures the source, and no "
-                "stream captures the result",
-                mapping,
-                transform,
-            )
-        elif left := next(_left_out(transform, sources, captured), None):
-            name, part, result = left
-            yield _found(
-                "escapes-stream",
-                f"stream {name} captures {printable(part)}, and the streams capture only some of "
-                f"its results {printable(result)}",
-                mapping,
-                transform,
-            )
-        for name in before:
-            stream = captured.by_name[name]
-            is_kept = name in takes and stays(transform, _ingress(stream))
-            for code in features(stream):
-                if not (name in takes if code == "batch-split" else is_kept):
-                    message = f"stream {name}: {MESSAGES[code]}"
-                    yield _found(code, message, mapping, transform)
-            if stream.allow_msg_counter and name in takes and not is_kept:
-                for other in captured.by_name.values():
-                    if sums(other) and _adds_up(other, stream, transform):
-                        message = f"stream {other.name}: {MESSAGES['counted-twice']}"
-                        yield _found("counted-twice", message, mapping, transform)
-        if new := [name for name in takes if name not in before]:
-            yield _found(
-                "caught-by-stream",
-                f"stream {new[0]}{and_more(len(new) - 1)} captures the result, and does not "
-                "capture the source",
-                mapping,
-                transform,
-            )
