@@ -118,7 +118,10 @@ def command(settings: InitSettings, asked: Any) -> None:
             seen, start = _seen(settings.nats, settings.account, stream)
     files[_WORKFLOW] = _workflow(mapping, seen)
     if settings.dagster:
-        files[f"{archive}/defs.yaml"] = _archive(settings.account, mapping, stream, context, start)
+        source = None if context is None else f"context: {_quoted(context)}"
+        if source is None and settings.nats is not None:
+            source = f"server: {_quoted(_without_users(settings.nats))}"
+        files[f"{archive}/defs.yaml"] = _archive(settings.account, mapping, stream, source, start)
     _write(files | seen)
     command = _next(mapping, seen, context)
 
@@ -224,12 +227,15 @@ jobs:
 """ + "".join(f"{line}\n" for line in lines)
 
 
-def _archive(
-    account: str, mapping: str, stream: str, context: str | None, start: str | None
-) -> str:
+def _without_users(nats: NatsSettings) -> str:
+    """The URLs of a server, without users and passwords: others will read the file."""
+    return ",".join(re.sub("^([a-z]+://)?.*@", r"\1", url) for url in nats.urls)
+
+
+def _archive(account: str, mapping: str, stream: str, source: str | None, start: str | None) -> str:
     from orchestration.archive_yaml import template
 
-    known = {} if context is None else {"SOURCE": f"context: {_quoted(context)}"}
+    known = {} if source is None else {"SOURCE": source}
     known |= {} if start is None else {"START": start}
     return template(
         "archive.yaml", NAME=re.sub("[^a-z0-9]", "_", stream.lower()), STREAM=_quoted(stream),

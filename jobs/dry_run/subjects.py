@@ -22,7 +22,7 @@ from jobs.census import CENSUS, census
 from jobs.dry_run.portable import COUNTS
 from jobs.dry_run.scattered import parts_for, scattered
 from jobs.dry_run.tried import tried
-from jobs.errors import ArchiveError, JobError
+from jobs.errors import JobError
 from jobs.files.carried import carried, values, words
 from jobs.files.scan import Scan
 from jobs.progress import step
@@ -43,14 +43,9 @@ def archived_days(settings: StreamDays) -> tuple[Table, list[date]]:
     """The archive, and the days on which it has messages."""
     messages = tables.open_table(settings.warehouse, specs.MESSAGES)
     there = tables.days_of(messages, settings.stream)
-    if not there:
-        raise Archived.none(messages, settings.stream)
     days = [day for day in there if settings.days is None or day in settings.days]
     if not days:
-        raise ArchiveError(
-            f"stream {settings.stream!r} has no messages on these days, only from {there[0]} to "
-            f"{there[-1]}"
-        )
+        raise Archived.none(messages, settings.stream)
     return messages, days
 
 

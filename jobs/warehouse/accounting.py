@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError
 from jobs.warehouse.rows import Total
-from jobs.warehouse.tables import PROPERTY
+from jobs.warehouse.tables import PROPERTY, days_of
 from nats_transform.digest import Digest
 from nats_transform.errors import did_you_mean
 from nats_transform.kernel.coverage import Coverage
@@ -96,7 +96,12 @@ class Archived(BaseModel):
 
     @classmethod
     def none(cls, table: Table, stream: str) -> ArchiveError:
-        """The error that a table has no messages of a stream."""
+        """The error that a table has no messages of a stream, on some days or at all."""
+        if there := days_of(table, stream):
+            return ArchiveError(
+                f"stream {stream!r} has no messages on these days, only from {there[0]} to "
+                f"{there[-1]}"
+            )
         cure = cls.nearest(table, stream) or "; ingest the stream, or check its name"
         if erased := cls.of(table, stream).erased_on():
             cure = f": {plural(erased, 'message')} of it were erased"

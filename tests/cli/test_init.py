@@ -131,6 +131,16 @@ def test_with_a_server_the_files_stand_for_it(folder: Path, server: NatsServer) 
     assert "error not-captured: " in out
 
 
+@pytest.mark.server
+def test_the_archive_names_the_server(folder: Path, server: NatsServer) -> None:
+    url = server.url.replace("://", "://u:secret@")
+    line = ("init", "--candidate", "new.conf", "--stream", "ORDERS", "--dagster", "--server", url)
+    code, _, err = nats_transform(*line)
+    assert (code, err) == (0, "")
+    archive = yaml.safe_load(Path("defs/orders/defs.yaml").read_text())
+    assert archive["attributes"]["sources"] == [{"server": server.url}]
+
+
 def test_without_a_server_the_workflow_checks_the_file(folder: Path) -> None:
     code, out, err = nats_transform("init", "--candidate", "new.conf", "--json")
     assert (code, err) == (0, "")

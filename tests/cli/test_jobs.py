@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -141,6 +142,9 @@ def test_a_day_without_messages_is_told(folder: Path) -> None:
     table = open_table(Warehouse(dir=folder / "warehouse"), TRANSFORMED)
     assert table.current_snapshot() is None
     assert not list(folder.glob("warehouse/**/transformed_messages/data/*"))
+    code, out, err = run("verify-table", "--stream", "S", "--day", "2030-01-01")
+    assert (code, out) == (2, "")
+    assert re.search(r"stream 'S' has no messages on these days, only from \S+ to \S+$", err)
 
 
 def test_a_mistyped_stream_is_answered_with_its_name(nats_server: NatsServer, folder: Path) -> None:
