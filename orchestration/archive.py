@@ -214,7 +214,7 @@ class Spark(yaml_of(SparkSettings, {"driver_memory"})):  # type: ignore[misc]
 
 
 class UserSuite(Settings):
-    """Expectations of your own on the rows of a day: one more check of a table."""
+    """Expectations of your own on the rows of a run's days: one more check of a table."""
 
     name: Text = Field(
         pattern="^[A-Za-z0-9_]{1,100}$", description="The name of the check and of the suite."

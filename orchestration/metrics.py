@@ -58,19 +58,20 @@ class Runs(Collector):
         yield age
 
     def _last_runs(self) -> Iterator[GaugeMetricFamily]:
-        labels = ["job", "status"]
+        labels = ["job", "status", "archive"]
         end = GaugeMetricFamily(
             "nats_transform_last_run_end_timestamp_seconds",
-            f"When the last run of a job ended this way, among the last {_RECENT} runs.",
+            "When the last run of a job on an archive ended this way, among the last "
+            f"{_RECENT} runs.",
             labels=labels,
         )
         duration = GaugeMetricFamily(
             "nats_transform_last_run_duration_seconds", "How long that run took.", labels=labels
         )
-        seen: set[tuple[str, str]] = set()
+        seen: set[tuple[str, str, str]] = set()
         for record in self.instance.get_run_records(limit=_RECENT):
             run = record.dagster_run
-            key = (run.job_name, run.status.value)
+            key = (run.job_name, run.status.value, _archive_of(run))
             if record.end_time is None or key in seen:
                 continue
             seen.add(key)
@@ -112,6 +113,13 @@ class Runs(Collector):
         for name, status in self.instance.get_daemon_statuses().items():
             healthy.add_metric([name], float(bool(status.healthy)))
         return healthy
+
+
+def _archive_of(run: dg.DagsterRun) -> str:
+    """How a run's asset keys begin: `east`, or `prod/ORDERS` for a stream of an account."""
+    # All streams of an account share its mapping version, whose key is shorter.
+    longest = max((key.path for key in run.asset_selection or ()), key=len, default=[])
+    return "/".join(longest[:-1])
 
 
 @click.command(help="Serve metrics of runs and assets for Prometheus, until stopped.")

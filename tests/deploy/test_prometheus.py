@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
     PROMTOOL is None or PROMETHEUS is None, reason="promtool and prometheus are not on PATH"
 )
 ROOT = Path(__file__).parents[2]
-FAILED = 'nats_transform_last_run_end_timestamp_seconds{job="a",status="FAILURE"}'
+FAILED = 'nats_transform_last_run_end_timestamp_seconds{job="a",status="FAILURE",archive="prod/A"}'
 WELL = FAILED.replace("FAILURE", "SUCCESS")
 MADE = 'nats_transform_asset_made_timestamp_seconds{asset="shop/messages"}'
 # The alert, series with a value each minute, minutes at which it is silent, the minute at which it
@@ -57,7 +57,7 @@ CASES: list[Any] = [
         {WELL: "1x5 300x5", FAILED: "60x10"},
         [7],
         3,
-        {"job": "a"},
+        {"job": "a", "archive": "prod/A"},
         id="the last run failed, and then one did not",
     ),
     pytest.param(
@@ -65,8 +65,16 @@ CASES: list[Any] = [
         {FAILED: "60x10", WELL.replace('"a"', '"b"'): "99x10"},
         [],
         3,
-        {"job": "a"},
+        {"job": "a", "archive": "prod/A"},
         id="the only run failed",
+    ),
+    pytest.param(
+        "NatsTransformRunFailed",
+        {FAILED: "60x10", WELL.replace("prod/A", "prod/B"): "99x10"},
+        [],
+        3,
+        {"job": "a", "archive": "prod/A"},
+        id="the run of one stream failed, and that of another one did not",
     ),
     pytest.param(
         "NatsTransformRunWaits",

@@ -8,9 +8,11 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from orchestration.metrics import Runs
 from tests.support.dagster_processes import environment
 from tests.support.dagster_project import Project
 from tests.support.spark_cluster import daemon, free_port
@@ -33,6 +35,29 @@ def scrape(port: int) -> dict[tuple[str, ...], float]:
     }
 
 
+def test_the_last_runs_of_each_stream_of_an_account() -> None:
+    @dg.asset(key=["prod", "mapping_version"])
+    def shared() -> None: ...
+
+    @dg.asset(key=["prod", "A", "messages"])
+    def a() -> None:
+        raise dg.Failure
+
+    @dg.asset(key=["prod", "B", "messages"])
+    def b() -> None: ...
+
+    job = dg.define_asset_job("reprocess")
+    defs = dg.Definitions(assets=[shared, a, b], jobs=[job])
+    with dg.DagsterInstance.ephemeral() as instance:
+        for asset in (a, b):
+            defs.resolve_job_def("reprocess").execute_in_process(
+                instance=instance, asset_selection=[shared.key, asset.key], raise_on_error=False
+            )
+        (ended, *_) = Runs(instance)._last_runs()
+    last = {(sample.labels["archive"], sample.labels["status"]) for sample in ended.samples}
+    assert last == {("prod/A", "FAILURE"), ("prod/B", "SUCCESS")}
+
+
 def test_a_scrape_tells_of_runs_and_assets(bare_project: Project) -> None:
     began = time.time()
     folder = bare_project.add("east")
@@ -52,8 +77,9 @@ def test_a_scrape_tells_of_runs_and_assets(bare_project: Project) -> None:
 
     assert found["runs", "SUCCESS"] == found["runs", "FAILURE"] == 1
     for status in ("SUCCESS", "FAILURE"):
-        assert began < found["last_run_end_timestamp_seconds", "__ASSET_JOB", status] < time.time()
-        assert 0 < found["last_run_duration_seconds", "__ASSET_JOB", status] < 600
+        run = ("east", "__ASSET_JOB", status)
+        assert began < found["last_run_end_timestamp_seconds", *run] < time.time()
+        assert 0 < found["last_run_duration_seconds", *run] < 600
     assert began < found["asset_made_timestamp_seconds", "east/mapping_version"] < time.time()
     assert found["asset_value", "east/mapping_version", "number of rules"] == 3
     assert not any(name.startswith("oldest_run_age") for name, *_ in found)
