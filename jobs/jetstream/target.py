@@ -12,9 +12,8 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
-
-import numpy as np
 
 from jobs.errors import ArchiveError
 from jobs.jetstream.answers import MESSAGE_NOT_FOUND, ApiError, Message, Stored
@@ -33,7 +32,8 @@ SOURCE = OWN + b"Source"
 """`<mapping version> <sequence> <stream>` of the archived message; the stream percent-encoded."""
 TIME = OWN + b"Time"
 """When the archived message was stored."""
-NO_TIME = int(np.datetime64("NaT").astype(np.int64))
+NO_TIME = -(2**63)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO_TIME = re.compile(rb"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}\.[0-9]{9}Z")
 MSG_ID = b"Nats-Msg-Id"
 _ONE_BY_ONE = 500  # messages; more are read through a consumer
@@ -94,7 +94,9 @@ def _nanoseconds(text: bytes) -> int:
     """A time as `jobs.jetstream.outgoing.iso_time` writes it; `NO_TIME` for any other text."""
     if _ISO_TIME.fullmatch(text):
         with contextlib.suppress(ValueError):  # a month 13
-            return int(np.datetime64(text[:-1].decode(), "ns").astype(np.int64))
+            since = datetime.fromisoformat(f"{text[:19].decode()}+00:00") - _EPOCH
+            time = since // timedelta(seconds=1) * 10**9 + int(text[20:29])
+            return time if abs(time) < 2**63 else NO_TIME
     return NO_TIME
 
 

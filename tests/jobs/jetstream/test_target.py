@@ -108,6 +108,7 @@ def test_which_message_it_is(
         pytest.param(b"1969-12-31T23:59:59.999999999Z", -1, id="before-1970"),
         pytest.param(b"2026-13-02T12:00:00.123456789Z", NO_TIME, id="no-such-month"),
         pytest.param(b"2026-01-02T12:00:00.123456789+01:00", NO_TIME, id="of-somebody"),
+        pytest.param(b"9999-01-02T12:00:00.000000000Z", NO_TIME, id="beyond-nanoseconds"),
         pytest.param(b"now", NO_TIME, id="a-word"),
         pytest.param(b"\xff", NO_TIME, id="no-text"),
     ],
