@@ -57,11 +57,15 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
         cluster = client._server_info.get("cluster")
         states = [expected(plan, n)[thing] for n in range(len(plan.steps) + 1)]
         shares = [_shares(fields, subject, cluster) for fields in states]
+        names = {name for outcomes in shares for name in outcomes} - {_LOST}
+        if own := next(filter(belongs_to_server, sorted(names)), None):
+            raise PlanError(
+                f"{subject} becomes {own}, which nats-server itself takes: probe another subject"
+            )
         messages = _messages(subject, shares, step)
         if can_trace(client):
             got = await mapped_subjects(client, settings, subject, messages)
         else:
-            names = {name for outcomes in shares for name in outcomes} - {_LOST}
             got = await _came(client, subject, names, messages)
     order = sorted(range(len(states)), key=lambda n: abs(n - step))
     for n in order:

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from jobs.jetstream.process import NatsServer, nats_server
+from jobs.plan import PlanError
 from jobs.settings.connection import NatsSettings
 from jobs.verify import settled
+from jobs.verify.probe import probe
 from jobs.verify.settled import unsettled
 from nats_transform.plan.files import files
 from nats_transform.plan.model import Change, Plan, Step
@@ -216,3 +218,15 @@ def test_a_subject_is_never_an_option_or_a_template_of_a_command(server: NatsSer
     asyncio.run(run())
     for subject in (b"--context=prod", b"-s"):
         assert settled._command(subject, b"visits.eu", 1).startswith("publish ")
+
+
+def test_a_probe_reaches_no_service_of_the_server(server: NatsServer) -> None:
+    """An acknowledgement counts, also if it is only traced."""
+    after = {"done.*": [{"destination": "$JS.ACK.PLANS.worker.$1", "weight": 100}]}
+    step = PLAN.steps[0].model_copy(
+        update={"changes": (Change(kind="mappings", name="SHOP", before={}, after=after),)}
+    )
+    plan = PLAN.model_copy(update={"steps": (step,)})
+    nats = NatsSettings(servers=server.url, user="shop", password="p")  # noqa: S106
+    with pytest.raises(PlanError, match=r"done.x becomes \$JS.ACK.PLANS.worker.x, which nats"):
+        asyncio.run(probe(nats, plan, 1, "done.x"))
