@@ -196,7 +196,8 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
         spans = source.plan(before.coverage, before.erased_coverage)
         table = open_table(settings.warehouse, MESSAGES, create=True)
         archived = Archived.of(table, settings.stream)
-        if archived.messages and archived.subject != settings.subject:
+        there = archived.coverage - archived.erased_coverage
+        if there and archived.subject != settings.subject:
             raise ArchiveError(
                 f"stream {settings.stream} was archived with subject filter "
                 f"{archived.subject or 'none'}, not {settings.subject or 'none'}; for another "
@@ -208,7 +209,7 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
                     f"another job changed the archive of stream {settings.stream} meanwhile; "
                     "nothing was published, run again"
                 )
-            source.check(table, archived.coverage - archived.erased_coverage)
+            source.check(table, there)
             if spans:
                 session = session_for(spark, sum(span.size for span in spans), PROCESS_BYTES)
             for span in spans:

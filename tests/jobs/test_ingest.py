@@ -20,12 +20,14 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.erase import erase
 from jobs.errors import AccountingError, ArchiveError
 from jobs.files.write import Writer
 from jobs.ingest import IngestResult, ingest
 from jobs.jetstream.reader import RangeReader
 from jobs.session import SessionOnDemand, Spark
 from jobs.settings.connection import NatsSettings
+from jobs.settings.erase import EraseSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.source import Span, StreamSource
@@ -180,6 +182,17 @@ def test_a_subject_filter_belongs_to_the_archive(run: Run, stream: Any) -> None:
         run(stream.name)
     other = run("ELSEWHERE", from_stream=stream.name)
     assert other.messages == 70
+
+
+def test_a_subject_filter_stays_when_all_messages_are_erased(
+    run: Run, here: SessionOnDemand, warehouse: Warehouse, stream: Any
+) -> None:
+    stream.count(20)
+    run(stream.name, subject=f"{stream.name}.n.2")
+    which = {"subject": ">", "yes": True, "reason": "r", "by": "me"}
+    assert erase(here, EraseSettings(stream=stream.name, warehouse=warehouse, **which)).messages
+    with pytest.raises(ArchiveError, match=r"archived with subject filter .*n\.2, not .*n\.3;"):
+        run(stream.name, subject=f"{stream.name}.n.3")
 
 
 def test_a_stream_is_followed_with_a_subject_filter(
