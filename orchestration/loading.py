@@ -1,8 +1,8 @@
 """The definitions under `defs/`, where an archive that cannot be loaded does not stop the others.
 
 Dagster loads a code location whole or not at all: one line of bad YAML would take every archive out
-of the UI, and its schedules with it. So if the whole does not load, each folder is loaded alone,
-and the one that fails is shown as an asset that says why.
+of the UI, and its schedules with it. So if the whole does not load, each folder and each module is
+loaded alone, and the one that fails is shown as an asset that says why.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ import importlib
 import os
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import dagster as dg
 import yaml
+from dagster import load_definitions_from_module as load_module
+from dagster.components.definitions import LazyDefinitions
 from pydantic import ValidationError
 
 from jobs.errors import text_of
@@ -50,37 +54,68 @@ def load_archives(path: Path) -> dg.Definitions:
         except Exception:
             if os.environ.get(STRICT):
                 raise
-            folders = [_folder(tree, file.parent) for file in files]
-            if not any(broken for _, broken in folders):
+            parts = [*_parts(tree, tree.defs_module_path)]
+            if not any(broken for _, broken in parts):
                 raise
-            return dg.Definitions.merge(*(defs for defs, _ in folders))
+            return dg.Definitions.merge(*(defs for defs, _ in parts))
 
 
-def _folder(tree: dg.ComponentTree, folder: Path) -> tuple[dg.Definitions, bool]:
-    """The definitions of one folder, and whether they stand in for what does not load."""
-    module = ".".join((tree.defs_module_name, *folder.relative_to(tree.defs_module_path).parts))
+_Part = tuple[dg.Definitions, bool]
+"""The definitions of a file or a folder, and whether they stand in for what does not load."""
+
+
+def _parts(tree: dg.ComponentTree, folder: Path) -> Iterator[_Part]:
+    """What is in a folder: each module and folder alone, and only what fails in smaller parts."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "__")):
+            continue
+        if path.suffix == ".py" or any(path.rglob(YAML)) or any(path.rglob("*.py")):
+            yield from _part(tree, path)
+
+
+def _part(tree: dg.ComponentTree, path: Path) -> Iterator[_Part]:
+    place = path.relative_to(tree.defs_module_path)
+    place = place.with_suffix("") if path.is_file() else place
+    files = sorted(path.rglob(YAML))
     try:
-        check_file(folder / YAML)
-        alone = dg.ComponentTree.from_module(importlib.import_module(module), tree.project_root)
-        return alone.build_defs(), False
+        for file in files:
+            check_file(file)
+        module = importlib.import_module(".".join((tree.defs_module_name, *place.parts)))
+        if path.is_file():
+            yield _of_module(module), False
+        else:
+            alone = dg.ComponentTree.from_module(module, tree.project_root)
+            # Not the tree itself, because definitions with two trees cannot be merged.
+            yield alone.build_defs(path), False
     except Exception as error:  # noqa: BLE001 - whatever a component raises, the others go on
-        return _stand_in(folder, _reason(error, folder / YAML)), True
+        own = path / YAML if path.is_dir() else path
+        inner = [] if path.is_file() or files == [own] else [*_parts(tree, path)]
+        yield from inner
+        if not any(broken for _, broken in inner):
+            yield _stand_in(path, own, _reason(error, own)), True
 
 
-def _stand_in(folder: Path, reason: str) -> dg.Definitions:
-    dg.get_dagster_logger().error(f"{folder.name} is left out: {reason}")
-    name = plain_name(folder.name)
+def _of_module(module: ModuleType) -> dg.Definitions:
+    """The definitions of a Python file."""
+    given = [each for each in vars(module).values() if isinstance(each, dg.Definitions)]
+    made = [each() for each in vars(module).values() if isinstance(each, LazyDefinitions)]
+    return dg.Definitions.merge(*given, *made) if given or made else load_module(module)
+
+
+def _stand_in(path: Path, file: Path, reason: str) -> dg.Definitions:
+    dg.get_dagster_logger().error(f"{path.name} is left out: {reason}")
+    name = plain_name(path.stem if path.is_file() else path.name)
 
     @dg.asset(
-        key=[name, "defs_yaml"],
+        key=[name, f"defs_{file.suffix[1:]}"],
         group_name=name,
         description=f"Could not be loaded: {reason}",
-        metadata={"file": dg.MetadataValue.path(folder / YAML)},
+        metadata={"file": dg.MetadataValue.path(file)},
     )
-    def defs_yaml() -> None:
+    def broken() -> None:
         raise dg.Failure(description=reason, allow_retries=False)
 
-    return dg.Definitions(assets=[defs_yaml])
+    return dg.Definitions(assets=[broken])
 
 
 def _reason(error: BaseException, file: Path) -> str:

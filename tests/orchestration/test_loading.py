@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -93,6 +94,38 @@ def test_broken_archives_leave_the_others_alone(
     monkeypatch.setenv(STRICT, "1")
     with pytest.raises(Exception, match=r"aliases/defs\.yaml"):
         load_archives(bare_project.root)
+
+
+PYTHON = {
+    "plain": "@dg.asset\ndef plain(): ...\n",
+    "given": "@dg.asset\ndef given(): ...\ndefs = dg.Definitions(assets=[given])\n",
+    "made": "@dg.definitions\ndef defs(): return dg.Definitions(assets=[dg.AssetSpec('made')])\n",
+}
+
+
+@pytest.mark.parametrize("broken", ["bad", "group/west", "group", "module.py"])
+def test_one_mistake_leaves_python_and_folders_of_folders_alone(
+    bare_project: Project, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    defs = bare_project.defs_folder
+    for name in ("group/east", "group/west", "bad"):
+        yaml = bare_project.add(name, count=1) / "defs.yaml"
+        yaml.write_text(yaml.read_text().replace("group/", "").replace("GROUP/", ""))
+    (defs / "group" / "defs.yaml").write_text("type: dagster.DefsFolderComponent\nattributes: {}\n")
+    for name, text in (PYTHON | {"module": ""}).items():
+        (defs / f"{name}.py").write_text(f"import dagster as dg\n{text}")
+    file = defs / broken if broken == "module.py" else defs / broken / "defs.yaml"
+    with file.open("a") as opened:
+        opened.write("  colour: [red\n")
+
+    keys = load_archives(bare_project.root).get_repository_def().asset_graph.get_all_asset_keys()
+
+    name = file.parent.name if broken != "module.py" else "module"
+    assert dg.AssetKey([name, f"defs_{file.suffix[1:]}"]) in keys
+    assert f"{Path(broken).name} is left out: " in caplog.text
+    expected = {"bad", "east", "west"} - {broken.removeprefix("group/")}
+    assert {dg.AssetKey([one, "messages"]) for one in expected} <= keys
+    assert {dg.AssetKey(one) for one in PYTHON} <= keys
 
 
 def test_what_no_folder_alone_is_to_blame_for_is_raised(bare_project: Project) -> None:
