@@ -17,6 +17,7 @@ from nats_transform.migration.room.dependents import Dependents, narrow, wide
 from nats_transform.plan.changes import changes
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
 from nats_transform.plan.stages import STAGES, Stage, stages
+from nats_transform.plan.state import is_split
 from nats_transform.streams.stream import StreamConfig
 from nats_transform.untrusted import markdown_code
 from nats_transform.words import and_more
@@ -299,10 +300,7 @@ def _shift(
             percent=stage.percent,
             cluster=stage.cluster,
             needs=needs(stage),
-            wait=", and ".join(
-                [_AUDITED] * any(mapping.is_split() for mapping in stage.mappings.mappings)
-                + [_DRAINED] * is_last
-            ),
+            wait=", and ".join([_AUDITED] * is_split([change]) + [_DRAINED] * is_last),
         )
         old = stage.mappings
 

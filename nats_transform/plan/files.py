@@ -351,7 +351,7 @@ def _audit(step: Step, plan: Plan) -> Iterator[str]:
 
 def audit_commands(step: Step, plan: Plan) -> tuple[str, ...]:
     """The commands that judge a stage; none if nothing is split in it, as in most last ones."""
-    if not is_split(step):
+    if not is_split(step.changes):
         return ()
     mapping = next(path(step, change, False) for change in step.changes)
     stream = shlex.quote(plan.audited or "STREAM")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from nats_transform.mappings.mapping import AccountMappings, Destination
 from nats_transform.mappings.mapping import Mapping as SubjectMapping
 from nats_transform.mappings.subject import is_subset
 from nats_transform.mappings.transform import number_wildcards
-from nats_transform.plan.model import Change, Plan, Step
+from nats_transform.plan.model import Change, Plan
 
 Thing: TypeAlias = tuple[str, str]
 """The kind and the name of a change."""
@@ -141,11 +141,11 @@ def has_to_drain(plan: Plan, step: int, undo: bool) -> bool:
     return any(drains(plan, step, undo)) or any(drained_sources(plan, step, undo))
 
 
-def is_split(step: Step) -> bool:
-    """Whether a step's mappings have weights or clusters, which an audit can judge."""
+def is_split(changes: Iterable[Change]) -> bool:
+    """Whether mappings have weights or clusters after some changes, which an audit can judge."""
     return any(
         len(destinations) > 1 or any(d["weight"] != 100 or d.get("cluster") for d in destinations)
-        for change in step.changes
+        for change in changes
         if change.kind == "mappings"
         for destinations in change.after.values()
     )
