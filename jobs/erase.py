@@ -23,12 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pydantic import BaseModel
-from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import LongType
 
 from jobs.errors import ArchiveError, ConcurrentWrite, WarehouseError
 from jobs.files.commit import arrow_schema, data_file
@@ -56,6 +54,7 @@ from jobs.warehouse.tables import (
     open_catalog,
     open_table,
     partitions_of,
+    sequence_ends,
     stream_and_day,
     unless_overtaken,
     warehouse_errors,
@@ -383,7 +382,5 @@ class _Cleaning:
 
 def may_have(table: Table, file: DataFile, sequences: Coverage) -> bool:
     """Whether the table's metadata lets a file have rows with some of the sequences."""
-    number = table.schema().find_field("seq").field_id
-    bounds = [(of or {}).get(number) for of in (file.lower_bounds, file.upper_bounds)]
-    ends = [int(from_bytes(LongType(), bound)) for bound in bounds if bound is not None]
-    return len(ends) < 2 or bool(sequences & Coverage.of([(ends[0], ends[1])]))
+    ends = sequence_ends(table, file)
+    return ends is None or bool(sequences & Coverage.of([ends]))

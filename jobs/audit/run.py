@@ -17,9 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time
 from typing import Any
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.table import Table
-from pyiceberg.types import LongType
 
 from jobs.audit.attribution import (
     Attribution,
@@ -182,17 +180,12 @@ def _not_ingested(table: Table, settings: AuditSettings, stream: str | None) -> 
     """What no ingest has looked for, between the first and the last message of the days."""
     if stream is None:
         return
-    number = table.schema().find_field("seq").field_id
-    ends = [
-        int(from_bytes(LongType(), bounds[number]))
-        for file in tables.data_files(table, stream, settings.days)
-        for bounds in (file.lower_bounds, file.upper_bounds)
-        if bounds and number in bounds
-    ]
+    files = tables.data_files(table, stream, settings.days)
+    ends = [ends for file in files if (ends := tables.sequence_ends(table, file))]
     archived = Archived.of(table, stream)
     if not (ends and archived.messages):  # another program may have written the table
         return
-    if missing := Coverage.of([(min(ends), max(ends))]) - archived.explained:
+    if missing := Coverage.of([(min(ends)[0], max(last for _, last in ends))]) - archived.explained:
         first, last = missing.ranges[0][0], missing.ranges[-1][1]
         what = f"{plural(missing.count, 'sequence')} of {stream} between {first} and {last}"
         yield unseen_line([Unseen(what, "ingest the days between those that were ingested")])

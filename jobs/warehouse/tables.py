@@ -43,7 +43,7 @@ from pyiceberg.table import DataScan, Table, TableProperties
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import StringType
+from pyiceberg.types import LongType, StringType
 
 from jobs.errors import ConcurrentWrite, JobError, NoBranch, NoTable, WarehouseError, text_of
 from jobs.settings.days import DayRange
@@ -326,6 +326,14 @@ def data_files(
     """The live files of a stream on some days, in the table as it was loaded, or at a snapshot."""
     rows = slice_of(stream, days, partitions_of(table)[0])
     return [task.file for task in table.scan(row_filter=rows, snapshot_id=at).plan_files()]
+
+
+def sequence_ends(table: Table, file: DataFile) -> tuple[int, int] | None:
+    """The lowest and the highest sequence of a file; None if the metadata lacks one."""
+    number = table.schema().find_field("seq").field_id
+    bounds = [(of or {}).get(number) for of in (file.lower_bounds, file.upper_bounds)]
+    first, last = (None if b is None else int(from_bytes(LongType(), b)) for b in bounds)
+    return None if first is None or last is None else (first, last)
 
 
 def rows_of(
