@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
-from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    DateType,
-    DoubleType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 
 from jobs.warehouse.raw import RAW
 from nats_transform.kernel import messages
@@ -46,25 +34,6 @@ class TableSpec:
     partitions: tuple[str, ...] = ("stream", "day")
     about: Mapping[str, str] = field(default_factory=dict, compare=False)
     has_branches: bool = False
-
-
-def _stored(rows: pa.Schema, raw: Sequence[str]) -> Iterator[pa.Field]:
-    """The columns that a table stores for such rows; those named in `raw` may be any bytes."""
-    for column in rows:
-        yield column
-        if column.name in raw:
-            yield pa.field(column.name + RAW, pa.binary())
-
-
-_ICEBERG: dict[pa.DataType, Any] = {
-    pa.string(): StringType,
-    pa.int64(): LongType,
-    pa.float64(): DoubleType,
-    pa.int32(): IntegerType,
-    pa.timestamp("us", "UTC"): TimestamptzType,
-    pa.date32(): DateType,
-    pa.binary(): BinaryType,
-}
 
 
 # What a column means in every table that has it, unless the table says something else.
@@ -104,42 +73,20 @@ def table_spec(
         raw: those of text that may hold any bytes.
         about: what columns mean that mean something else, or are not there, in other tables.
     """
-    ids = iter(range(1, 10_000))
     rows = pa.schema(fields)
-    # Iceberg numbers a struct's columns before what is nested in them.
-    numbered = [(next(ids), field) for field in _stored(rows, raw)]
     texts = {**_ABOUT, **(about or {})}
-    for column in raw:
-        texts[column + RAW] = f"The bytes of `{column}`, only where they are not UTF-8."
+    stored: list[pa.Field] = []
+    for column in rows:
+        stored.append(column)
+        if column.name in raw:
+            exact = pa.field(column.name + RAW, pa.binary())
+            texts[exact.name] = f"The bytes of `{column.name}`, only where they are not UTF-8."
+            stored.append(exact)
     # Iceberg keeps the texts with the columns, so that every reader of a table sees them.
-    columns = [
-        NestedField(
-            number,
-            field.name,
-            _iceberg_type(field.type, ids),
-            required=False,
-            doc=texts[field.name],
-        )
-        for number, field in numbered
-    ]
-    known = {column.name: texts[column.name] for column in columns}
-    schema = Schema(*columns)
+    documented = pa.schema([column.with_metadata({"doc": texts[column.name]}) for column in stored])
+    schema = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(documented))
+    known = {column.name: texts[column.name] for column in stored}
     return TableSpec(name, schema, rows, tuple(raw), about=known, has_branches=has_branches)
-
-
-def _iceberg_type(kind: pa.DataType, ids: Iterator[int]) -> Any:
-    if pa.types.is_list(kind):
-        number = next(ids)
-        return ListType(number, _iceberg_type(kind.value_type, ids), element_required=False)
-    if pa.types.is_struct(kind):
-        numbered = [(next(ids), field) for field in kind]
-        return StructType(
-            *(
-                NestedField(number, field.name, _iceberg_type(field.type, ids))
-                for number, field in numbered
-            )
-        )
-    return _ICEBERG[kind]()
 
 
 MESSAGES = table_spec("messages", messages.MESSAGES, raw=("subject", "cluster"))
