@@ -11,13 +11,12 @@ Source: nats-server `server/client.go` `sliceHeader`, `genHeader`.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.warehouse.rows import header_lists
+from jobs.warehouse.rows import header_lists, no_headers
 
 Pair = tuple[bytes, bytes]
 
@@ -49,16 +48,9 @@ def header_columns(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
     `headers` is an empty list where there is no block. Names and values keep bytes that are not
     UTF-8. Usual blocks are cut by Arrow's kernels, all at once; the rest one by one.
     """
-    count = len(blocks)
     if not any(blocks):
-        nothing = pa.array([], pa.string())
-        offsets = np.zeros(count + 1, np.int32)
-        return header_lists(offsets, nothing, nothing), pa.nulls(count, pa.binary())
-    try:
-        columns = _cut(blocks)
-    except _Unusual:
-        columns = None
-    return columns or _one_by_one(blocks)
+        return no_headers(len(blocks)), pa.nulls(len(blocks), pa.binary())
+    return _cut(blocks) or _one_by_one(blocks)
 
 
 def first_values(
@@ -90,27 +82,24 @@ def pairs_of(headers: pa.ListArray) -> Iterator[list[Pair]]:
         start += count
 
 
-class _Unusual(Exception):
-    """Some block is not as clients usually write it."""
-
-
-def _cut(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
+def _cut(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array] | None:
+    """The columns; None if some block is not as clients usually write it."""
     present = np.fromiter((bool(b) for b in blocks), bool, len(blocks))
     used = [b for b in blocks if b]
     if not all(b.startswith(_START) and b.endswith(_END) for b in used):
-        raise _Unusual
-    bodies = _as_string(pa.array([b[len(_START) : -len(_END)] for b in used], pa.binary()))
+        return None
+    bodies = _text(b[len(_START) : -len(_END)] for b in used)
     lines = pc.split_pattern(bodies, "\r\n")
     halves = pc.split_pattern(lines.values, ":", max_splits=1)
     sizes = np.diff(halves.offsets.to_numpy())
     if not (sizes == 2).all():
-        raise _Unusual
+        return None
     names = halves.values.take(pa.array(np.arange(0, len(halves.values), 2)))
     rest = halves.values.take(pa.array(np.arange(1, len(halves.values), 2)))
     values = pc.ascii_ltrim(rest, characters=" ")
     blanks = pc.subtract(pc.binary_length(rest), pc.binary_length(values)).to_numpy()
     if not (blanks == 1).all():
-        raise _Unusual
+        return None
     counts = np.zeros(len(blocks) + 1, np.int32)
     counts[1:][present] = np.diff(lines.offsets.to_numpy())
     headers = header_lists(np.cumsum(counts, dtype=np.int32), names, values)
@@ -123,12 +112,12 @@ def _one_by_one(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
         block if block and format_headers(pairs) != block else None
         for block, pairs in zip(blocks, parsed, strict=True)
     ]
-    names = _as_string(pa.array([name for pairs in parsed for name, _ in pairs], pa.binary()))
-    values = _as_string(pa.array([value for pairs in parsed for _, value in pairs], pa.binary()))
+    names = _text(name for pairs in parsed for name, _ in pairs)
+    values = _text(value for pairs in parsed for _, value in pairs)
     offsets = np.cumsum([0, *(len(pairs) for pairs in parsed)], dtype=np.int32)
     return header_lists(offsets, names, values), pa.array(raw, pa.binary())
 
 
-def _as_string(array: Any) -> Any:
-    """The same bytes as a string column, without a look at whether they are UTF-8."""
-    return array.view(pa.string())
+def _text(values: Iterable[bytes]) -> pa.Array:
+    """A column of text that nobody checks."""
+    return pa.array(values, pa.binary()).view(pa.string())

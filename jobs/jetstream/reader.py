@@ -87,7 +87,6 @@ async def read_range(
         ArchiveError: the stream is gone or another one, the server stays away, or it keeps back
             messages that it counts.
     """
-    rows = _Rows(settings)
     following = first
     deadline = time.monotonic() + nats.patience
     async with connection(nats) as client:
@@ -96,7 +95,14 @@ async def read_range(
                 async for pull, delivered, count in _pulls(client, nats, settings, following, last):
                     following = int(delivered.sequence[count - 1]) + 1
                     deadline = time.monotonic() + nats.patience
-                    yield rows.batch(pull, delivered, count)
+                    yield stored_messages(
+                        settings,
+                        delivered.sequence[:count],
+                        delivered.time[:count],
+                        pa.array(pull.subjects[:count], pa.binary()),
+                        pull.blocks[:count],
+                        pa.array(pull.data[:count], pa.binary()),
+                    )
                 if following <= last:
                     await _check_nothing_left(client, nats, settings, following, last)
                 return
@@ -210,27 +216,20 @@ async def _pulls(
         raise _Stale(text_of(error)) from error
 
 
-class _Rows:
-    """Turns messages as they came into rows of the table `messages`."""
-
-    def __init__(self, settings: JetStreamSettings) -> None:
-        self.label = settings.label or settings.stream
-        self.cluster = settings.cluster
-        self.cluster_header = None if settings.cluster else settings.cluster_header
-
-    def batch(self, pull: Pull, delivered: Delivered, count: int) -> pa.RecordBatch:
-        """The first messages that a request brought."""
-        headers, raw = header_columns(pull.blocks[:count])
-        clusters = constant(self.cluster, count)
-        if self.cluster_header is not None:
-            clusters = header_values(headers, self.cluster_header, clusters)
-        return rows_of(
-            self.label,
-            pa.array(delivered.sequence[:count]),
-            pa.array(delivered.time[:count]),
-            pa.array(pull.subjects[:count], pa.binary()).view(pa.string()),
-            clusters,
-            headers,
-            raw,
-            pa.array(pull.data[:count], pa.binary()),
-        )
+def stored_messages(
+    settings: JetStreamSettings,
+    sequences: np.ndarray,
+    times: np.ndarray,
+    subjects: pa.Array,
+    blocks: list[bytes | None],
+    data: pa.Array,
+) -> pa.RecordBatch:
+    """The rows of messages of a stream: subjects, header blocks and payloads are bytes."""
+    headers, raw = header_columns(blocks)
+    clusters = constant(settings.cluster, len(blocks))
+    if settings.cluster_header is not None:
+        clusters = header_values(headers, settings.cluster_header, clusters)
+    label = settings.label or settings.stream
+    text = subjects.view(pa.string())
+    columns = pa.array(sequences), pa.array(times), text, clusters, headers, raw, data
+    return rows_of(label, *columns)

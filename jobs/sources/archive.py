@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError
-from jobs.jetstream.headers import header_columns
+from jobs.jetstream.reader import stored_messages
 from jobs.jetstream.stream import JetStreamSettings
 from jobs.progress import advance, step
 from jobs.settings.base import utc
 from jobs.sources.backup import Backup
 from jobs.sources.source import ReadTask, Span
-from jobs.warehouse.rows import DAY_NS, constant, header_values, rows_of
+from jobs.warehouse.rows import DAY_NS
 from jobs.warehouse.tables import times_of
 from nats_transform.backup.archive import Batch, Head, Point, read_head, read_messages
 from nats_transform.errors import InvalidBackup
@@ -77,20 +77,13 @@ class ArchiveReader:
         Raises:
             ArchiveError: the archive is damaged.
         """
-        settings = self.settings
         for batch in self.batches(part):
-            headers, raw = header_columns(batch.headers().to_pylist())
-            cluster = constant(settings.cluster, len(batch))
-            if settings.cluster is None and settings.cluster_header is not None:
-                cluster = header_values(headers, settings.cluster_header, cluster)
-            rows = rows_of(
-                settings.label or settings.stream,
-                pa.array(batch.sequences),
-                pa.array(batch.times),
-                batch.subjects().view(pa.string()),
-                cluster,
-                headers,
-                raw,
+            rows = stored_messages(
+                self.settings,
+                batch.sequences,
+                batch.times,
+                batch.subjects(),
+                batch.headers().to_pylist(),
                 batch.data(),
             )
             wanted = self.wanted(batch)

@@ -22,7 +22,7 @@ import pyarrow.json as pj
 
 from jobs.settings.ingest import DumpColumns
 from jobs.sources.line import LARGE_LINE, JsonObject, decode_line
-from jobs.warehouse.rows import header_lists
+from jobs.warehouse.rows import header_lists, no_headers
 from nats_transform.kernel.messages import HEADERS
 
 READ = pa.schema(
@@ -146,7 +146,7 @@ class Layout:
         if self.is_base64:
             texts = data.to_pylist()
             data = pa.array([base64.b64decode(t, validate=True) for t in texts], pa.binary())
-        headers = _headers(have["headers"]) if "headers" in have else _no_headers(len(lines))
+        headers = _headers(have["headers"]) if "headers" in have else no_headers(len(lines))
         columns = [have.get("seq", pa.array(seq)), times, have["subject"]]
         columns += [have.get("cluster", missing), headers, data]
         return pa.RecordBatch.from_arrays(columns, schema=READ)
@@ -277,8 +277,3 @@ def _headers(values: pa.StructArray) -> pa.ListArray:
     return header_lists(
         offsets, names.take(of_each).take(order), pa.concat_arrays(texts).take(order)
     )
-
-
-def _no_headers(count: int) -> pa.ListArray:
-    nothing = pa.array([], pa.string())
-    return header_lists(np.zeros(count + 1, np.int32), nothing, nothing)

@@ -25,7 +25,7 @@ from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, chosen, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import EPOCH_UNITS, epoch_ns
 from jobs.warehouse.raw import RAW
-from jobs.warehouse.rows import DAY_NS, header_lists, rows_of
+from jobs.warehouse.rows import DAY_NS, header_lists, no_headers, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,12 +224,7 @@ class Parquet:
 
         times = "ts_ns" if "ts_ns" in taken else "ts"
         data = taken.get("data")
-        nothing = pa.array([], pa.string())
-        headers = (
-            taken["headers"].headers()
-            if "headers" in taken
-            else header_lists(np.zeros(count + 1, np.int32), nothing, nothing)
-        )
+        headers = taken["headers"].headers() if "headers" in taken else no_headers(count)
         if "headers_raw" in taken:
             headers, blocks = _with_blocks(headers, taken["headers_raw"].exact())
         else:

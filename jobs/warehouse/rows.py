@@ -81,6 +81,12 @@ def header_lists(offsets: Any, names: pa.Array, values: pa.Array) -> pa.ListArra
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, HEADERS)
 
 
+def no_headers(count: int) -> pa.ListArray:
+    """The headers of rows that have none."""
+    nothing = pa.array([], pa.string())
+    return header_lists(np.zeros(count + 1, np.int32), nothing, nothing)
+
+
 def header_values(headers: pa.ListArray, name: str, otherwise: pa.Array) -> pa.Array:
     """The first value of the header with this name, or what stands in `otherwise`."""
     count = len(headers)
