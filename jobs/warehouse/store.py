@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from pyiceberg.avro.file import AvroFile
@@ -78,23 +79,13 @@ class _List(PyArrowFile):
             elif not is_whole(data):
                 raise ValueError
             else:
-                with AvroFile[Record](_InMemory(data)) as entries:  # type: ignore[arg-type]
+                file: Any = SimpleNamespace(open=lambda: io.BytesIO(data))
+                with AvroFile[Record](file) as entries:
                     for _ in entries:
                         pass
         except Exception:  # noqa: BLE001 - of whatever kind PyIceberg's readers raise
             raise damaged(self._path) from None
         return io.BytesIO(data)
-
-
-class _InMemory:
-    """The bytes of a file, as PyIceberg opens it."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def open(self) -> InputStream:
-        """The bytes from their start."""
-        return io.BytesIO(self._data)
 
 
 def damaged(path: str, how: str = "was cut or damaged") -> WarehouseError:
