@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from urllib.parse import quote
 
 from jobs.errors import ArchiveError
@@ -113,15 +114,12 @@ class Target:
     state: StreamState
     archived: Coverage = NONE
 
-    def __post_init__(self) -> None:
-        transform = self.state.config.get("subject_transform")
-        ingress = None
-        if transform:
-            try:
-                ingress = Transform(transform.get("src") or ">", transform["dest"])
-            except NatsTransformError:  # the server takes it, so it is one that we do not know
-                ingress = None
-        object.__setattr__(self, "_ingress", ingress)
+    @cached_property
+    def _ingress(self) -> Transform | None:
+        if transform := self.state.config.get("subject_transform"):
+            with contextlib.suppress(NatsTransformError):  # the server takes it, but we do not
+                return Transform(transform.get("src") or ">", transform["dest"])
+        return None
 
     def impossible(self) -> Iterator[str]:
         """Why nothing can be replayed into this stream at all."""
@@ -166,8 +164,7 @@ class Target:
 
     def stored_as(self, subject: str) -> str:
         """The subject that the message gets here by the stream's ingress transform."""
-        ingress: Transform | None = self._ingress  # type: ignore[attr-defined]
-        return (ingress.apply(subject) if ingress else None) or subject
+        return (self._ingress.apply(subject) if self._ingress else None) or subject
 
     async def messages(
         self, nats: NatsSettings, first: int, last: int
