@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from jobs.errors import AccountingError, ArchiveError, JobError, WarehouseError, text_of
 from jobs.files.selection import Selection
@@ -48,7 +48,7 @@ from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import mapping_version
 from nats_transform.config.load import load_mappings
 from nats_transform.digest import Digest
-from nats_transform.errors import InvalidBackup, InvalidStream, first_fault
+from nats_transform.errors import InvalidBackup, InvalidStream
 from nats_transform.kernel.coverage import Coverage
 from nats_transform.kernel.covering import Covering
 from nats_transform.kernel.digest import digest_batch
@@ -459,8 +459,7 @@ def _config(path: Path) -> dict[str, Any]:
         Config.model_validate(config)
         parse_stream(config)
     except (OSError, ValueError, AttributeError, RecursionError, InvalidStream) as error:
-        fault = first_fault(error) if isinstance(error, ValidationError) else text_of(error)
-        why = f"{fault}; give what `nats stream info NAME --json` prints"
+        why = f"{text_of(error)}; give what `nats stream info NAME --json` prints"
         raise JobError(f"{path} is not a stream configuration: {why}") from error
     return config
 
