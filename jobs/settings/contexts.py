@@ -116,8 +116,8 @@ def _read(name: str) -> dict[str, object]:
             raise ArchiveError(f"{file}: the field {field} has the wrong type: give text")
         elif field in _JWT:
             jwt[field] = _secret(value, field, file)
-        elif field == "creds" and _SCHEME.match(value):
-            _put_creds(settings, value, file)
+        elif field == "creds" and _SCHEME.match(value) and not value.lower().startswith("file:"):
+            settings["credentials"] = _secret(value, field, file)
         elif field in _PATHS:
             settings[_FIELDS[field]] = _path(value, field, file)
         else:
@@ -140,13 +140,6 @@ def _path(value: str, field: str, file: Path) -> str:
     path = re.sub(r"\$\{?(\w+)\}?", lambda match: os.environ.get(match[1], ""), value)
     path = path.removeprefix("file://")
     return str(Path.home()) + path[1:] if path.startswith("~") else path
-
-
-def _put_creds(settings: dict[str, object], value: str, file: Path) -> None:
-    if value.lower().startswith("file:"):
-        settings["creds"] = _path(value, "creds", file)
-    else:
-        settings["credentials"] = _secret(value, "creds", file)
 
 
 def _secret(value: str, field: str, file: Path) -> str:
