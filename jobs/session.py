@@ -207,7 +207,9 @@ def _jvm_of_our_own() -> Iterator[None]:
     folders: list[str] = []
     try:
         os.environ["PYTHONSAFEPATH"] = "1"
-        os.environ.setdefault("SPARK_HOME", str(_spark_home(Path(pyspark.__file__).parent)))
+        package = Path(pyspark.__file__).parent
+        downloaded = package / "spark-distribution"  # Spark's, when the package was installed
+        os.environ.setdefault("SPARK_HOME", str(downloaded if downloaded.is_dir() else package))
         for above in wanted.split(",") if wanted else [tempfile.gettempdir()]:
             os.makedirs(above, exist_ok=True)  # as Spark does
             folders.append(tempfile.mkdtemp(prefix="nats-transform-spark-", dir=above))
@@ -230,12 +232,6 @@ def _jvm_of_our_own() -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-
-
-def _spark_home(package: Path) -> Path:
-    """The folder of Spark that came with the package, or that was downloaded when it came."""
-    downloaded = package / "spark-distribution"
-    return downloaded if downloaded.is_dir() else package
 
 
 def _check_java() -> None:
