@@ -7,15 +7,14 @@ always make the same tasks, however many machines there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.types import LongType
 
 from jobs.files.task import Piece, Task
+from jobs.warehouse.tables import partitions_of, sequence_ends
 
 GOAL = 128 * 2**20
 """How many bytes of Parquet a task reads at most; a larger row group is a task of its own."""
@@ -33,36 +32,24 @@ def plan(table: Table, files: Iterable[DataFile], goal: int = GOAL) -> list[Task
         files: files of one stream.
         goal: the size of a task, in bytes.
     """
-    names = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
-    position = names.index("day")
-    first = _first_sequence(table)
+    position = partitions_of(table).index("day")
     by_day: dict[int, list[DataFile]] = {}
     for file in files:
         by_day.setdefault(file.partition[position], []).append(file)
     tasks: list[Task] = []
+
+    def order(file: DataFile) -> tuple[int, str]:
+        # So the sequences of tasks ascend, and nothing has to be read again to compare them.
+        first, _ = sequence_ends(table, file) or (0, 0)
+        return first, file.file_path
+
     for day in sorted(by_day):
-        of_day = sorted(by_day[day], key=lambda file: (first(file), file.file_path))
+        of_day = sorted(by_day[day], key=order)
         for sized in _gathered([sized for file in of_day for sized in _cut(file, goal)], goal):
             pieces = tuple(_joined([piece for piece, _ in sized]))
             size = sum(size for _, size in sized)
             tasks.append(Task(len(tasks), _EPOCH + timedelta(days=day), pieces, size))
     return tasks
-
-
-def _first_sequence(table: Table) -> Callable[[DataFile], int]:
-    """A function that gives the lowest sequence of a file; 0 in a table without sequences.
-
-    In this order the sequences of tasks ascend, and then nothing has to be read again to compare
-    them.
-    """
-    fields = {field.name: field.field_id for field in table.schema().fields}
-    number = fields.get("seq", 0)  # Iceberg counts columns from 1 on
-
-    def first(file: DataFile) -> int:
-        bound = (file.lower_bounds or {}).get(number)
-        return 0 if bound is None else int(from_bytes(LongType(), bound))
-
-    return first
 
 
 def _cut(file: DataFile, goal: int) -> list[_Sized]:

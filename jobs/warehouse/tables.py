@@ -330,7 +330,8 @@ def data_files(
 
 def sequence_ends(table: Table, file: DataFile) -> tuple[int, int] | None:
     """The lowest and the highest sequence of a file; None if the metadata lacks one."""
-    number = table.schema().find_field("seq").field_id
+    fields = {field.name: field.field_id for field in table.schema().fields}
+    number = fields.get("seq", 0)  # Iceberg counts columns from 1 on
     bounds = [(of or {}).get(number) for of in (file.lower_bounds, file.upper_bounds)]
     first, last = (None if b is None else int(from_bytes(LongType(), b)) for b in bounds)
     return None if first is None or last is None else (first, last)

@@ -48,6 +48,7 @@ def file(
         file_size_in_bytes=4 + sum(groups),
         split_offsets=starts if offsets == "right" else offsets,
         lower_bounds=bounds,
+        upper_bounds=bounds,
     )
 
 
