@@ -108,10 +108,11 @@ class JsonLines:
                 lines = all_lines.slice(first, _BATCH_ROWS)
                 parts, others = layouts.read(lines, block.seq + start)
                 if len(others):
-                    rest = zip(
-                        others.tolist(), lines.take(pa.array(others)).to_pylist(), strict=True
-                    )
-                    messages = [self._message(parser, line, block, start + n) for n, line in rest]
+                    messages = []
+                    texts = lines.take(pa.array(others)).to_pylist()
+                    for n, line in zip((others + start).tolist(), texts, strict=True):
+                        place = f"{block.file.path}: message {block.number + n}"
+                        messages.append(parse_line(line, block.seq + n, place, parser))
                     parts.append((others, _columns(messages)))
                 rows = rows_of(self.settings.stream, *_in_order(parts))
                 if self.settings.columns.seq is None:
@@ -122,14 +123,6 @@ class JsonLines:
                     rows = rows.set_column(place, "cluster", column)
                 yield chosen(rows, self.settings)
                 start += len(lines)
-
-    def _message(self, parser: Parser, line: bytes, block: Block, place: int) -> Message:
-        try:
-            return parser(line, block.seq + place)
-        except Exception:  # once more, for an error that names the place
-            where = f"{block.file.path}: message {block.number + place}"
-            parse_line(line, block.seq + place, where, self.settings.columns)
-            raise
 
 
 def _check_numbers(numbers: np.ndarray, block: Block, start: int) -> None:

@@ -32,20 +32,19 @@ class JsonObject(list[tuple[str, Any]]):
 decode_line: Callable[[str], Any] = json.JSONDecoder(object_pairs_hook=JsonObject).decode
 
 
-def parse_line(line: bytes, seq: int, place: str, columns: DumpColumns) -> Message:
+def parse_line(line: bytes, seq: int, place: str, parser: Parser) -> Message:
     """The message of one line.
 
     Args:
         line: the bytes of the line.
         seq: the sequence of the message, if the line names none.
         place: the file and the number of the message in it, for errors.
-        columns: the names of the fields.
 
     Raises:
         ArchiveError: it is not a message; the error has the place and the start of the line.
     """
     try:
-        return Parser(columns)(line, seq)
+        return parser(line, seq)
     except UnicodeDecodeError as error:
         raise ArchiveError(
             f"{place}: byte {error.start + 1} of the line is not UTF-8; "

@@ -34,7 +34,7 @@ from jobs.settings.transform import VerifyTableSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.dump import DumpSource
 from jobs.sources.files import find_files
-from jobs.sources.line import parse_line
+from jobs.sources.line import Parser, parse_line
 from jobs.sources.parquet import open_parquet
 from jobs.sources.times import epoch_ns
 from jobs.verify_table import verify_table
@@ -101,7 +101,7 @@ def test_what_is_no_time(written: Any) -> None:
 )
 def test_the_time_of_a_line(fields: str, ts_ns: int) -> None:
     line = f'{{"subject": "a", {fields}}}'.encode()
-    assert parse_line(line, 1, "a.jsonl", DumpColumns())[1] == ts_ns
+    assert parse_line(line, 1, "a.jsonl", Parser(DumpColumns()))[1] == ts_ns
 
 
 class Asked(list[str]):
@@ -562,7 +562,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("line", "columns", "message"), MISTAKES)
 def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) -> None:
     with pytest.raises(ArchiveError, match=message) as caught:
-        parse_line(line.encode(), 1, "a.jsonl: message 1", DumpColumns(**columns))
+        parse_line(line.encode(), 1, "a.jsonl: message 1", Parser(DumpColumns(**columns)))
     assert str(caught.value).startswith("a.jsonl: message 1, line ")
     assert "\n" not in str(caught.value)
 
@@ -570,7 +570,7 @@ def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) ->
 def test_text_is_no_number_of_values() -> None:
     data = '[{"a\\\\": 1}, ' * 200_000
     line = json.dumps({"subject": "a", "ts": 0, "data": data}).encode()
-    assert parse_line(line, 1, "a.jsonl", DumpColumns())[-1] == data.encode()
+    assert parse_line(line, 1, "a.jsonl", Parser(DumpColumns()))[-1] == data.encode()
 
 
 @pytest.mark.parametrize("name", ["dump.jsonl", "dump.jsonl.gz"])
@@ -761,7 +761,7 @@ def test_what_is_not_base64(
     for text in wrong:
         line = json.dumps({"subject": "a", "ts": 0, "data": text}).encode()
         with pytest.raises(ArchiveError, match="is not base64"):
-            parse_line(line, 1, "a.jsonl", columns)
+            parse_line(line, 1, "a.jsonl", Parser(columns))
     texts = ["aGk=", None, "", *wrong]
     path = parquet(subject=["a"] * len(texts), ts=[0] * len(texts), data=texts)
     with pytest.raises(

@@ -117,7 +117,7 @@ def test_bytes_that_are_not_utf8_are_left() -> None:
     lines = [line, line.replace(b"a.1", b"a.\xe9"), line]
     assert by_layout(lines, DumpColumns()) == (None, 3)
     with pytest.raises(ArchiveError, match=r'is not UTF-8; write it as "\\udce9"'):
-        parse_line(lines[1], 1, "a.jsonl", DumpColumns())
+        parse_line(lines[1], 1, "a.jsonl", Parser(DumpColumns()))
 
 
 @pytest.mark.parametrize(("count", "length"), [(20_000, 1), (1, 300_000)], ids=["many", "long"])
