@@ -64,10 +64,6 @@ class DumpFiles:
         """The bytes of all files that are read."""
         return sum(file.size for file in self.read)
 
-    def __str__(self) -> str:
-        read = _some([file.path for file in self.read])
-        return f"{read}; leaves out {_some(self.left_out)}"
-
 
 def find_files(storage: Storage, path: str) -> DumpFiles:
     """The files at a path: of a folder, also those in folders in it.
@@ -253,10 +249,3 @@ def _matching(filesystem: Any, pattern: str) -> list[Any]:
     infos = filesystem.get_file_info(sorted(paths))
     # A link to a file that is gone is refused later.
     return [i for i in infos if i.type != pafs.FileType.NotFound or os.path.islink(i.path)]
-
-
-def _some(files: list[str] | tuple[str, ...]) -> str:
-    """The number of files, with the names of the first ones."""
-    count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
-    names = [file.rpartition("/")[2] for file in files[:5]]
-    return f"{count} ({', '.join(names)}{', ...' if len(files) > 5 else ''})" if files else count
