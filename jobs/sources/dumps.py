@@ -8,10 +8,9 @@ messages are numbered in the order of the files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,15 +45,11 @@ class Block:
     seq: int = 1
 
 
-class ReadBlock(Protocol):
-    """Reads blocks of a dump, in tasks; it can be pickled."""
+ReadBlock = Callable[[Block], Iterator[pa.RecordBatch]]
+"""Gives the messages of a block, as `jobs.warehouse.rows` has them; it can be pickled.
 
-    def __call__(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The messages of a block, as `jobs.warehouse.rows` has them.
-
-        Raises:
-            ArchiveError: the file cannot be read, or has something that is no message.
-        """
+It raises ArchiveError if the file cannot be read, or has something that is no message.
+"""
 
 
 def numbered(blocks: Sequence[Block], first_seq: int) -> list[Block]:
