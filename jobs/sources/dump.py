@@ -74,7 +74,8 @@ def _look(read: ReadBlock, have: Coverage, erased: Coverage, most: int, block: B
         is_old = have.has(rows.column("seq"))
         if is_old.any():
             old, rows = rows.filter(pa.array(is_old)), rows.filter(pa.array(~is_old))
-            shared += _total_within(there, [old])
+            is_there = pa.array(there.has(old.column("seq")))
+            shared += Total.of(old.filter(is_there), _COMPARED)
         count += len(rows)
         sequences.add(rows.column("seq"))
         for what, fault in _faults(rows):
@@ -138,19 +139,14 @@ def _both(first: tuple[int, int | None], second: tuple[int, int | None]) -> tupl
     return first[0] + second[0], min(sequences, default=None)
 
 
-def _total_within(sequences: Coverage, batches: Iterable[pa.RecordBatch]) -> Total:
+def _total_shared(own: Sequences, have: Coverage, batches: Iterable[pa.RecordBatch]) -> Total:
+    """The sum over messages of the table whose sequences are a dump's own."""
     total = Total()
     for rows in batches:
         end_if_told()
-        rows = rows.filter(pa.array(sequences.has(rows.column("seq"))))
-        total += Total.of(rows, _COMPARED)
+        seq = rows.column("seq")
+        total += Total.of(rows.filter(pa.array(own.has(seq) & have.has(seq))), _COMPARED)
     return total
-
-
-def _total_shared(own: Sequences, have: Coverage, batches: Iterable[pa.RecordBatch]) -> Total:
-    """The sum over messages of the table whose sequences are a dump's own."""
-    shared = (rows.filter(pa.array(own.has(rows.column("seq")))) for rows in batches)
-    return _total_within(have, shared)
 
 
 @dataclass
