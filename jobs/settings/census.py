@@ -9,7 +9,7 @@ from pydantic import Field
 
 from jobs.settings.base import WithCommas, setting
 from jobs.settings.days import Stream, StreamDays
-from jobs.settings.gate import Gated
+from jobs.settings.warehouse import Gated
 
 
 class CensusSettings(StreamDays, Gated):

@@ -6,8 +6,8 @@ from typing import Literal
 
 from jobs.settings.base import setting
 from jobs.settings.days import Stream
-from jobs.settings.gate import Gated
 from jobs.settings.mappings import JudgedDays, MappedDays
+from jobs.settings.warehouse import Gated
 
 
 class TransformSettings(JudgedDays, MappedDays, Gated):

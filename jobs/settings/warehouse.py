@@ -58,3 +58,15 @@ class Warehouse(Settings):
 
 BranchedWarehouse = Annotated[Warehouse, Option(offers=("branch",))]
 """The same for jobs on transformed messages, of which there are branches."""
+
+
+class Gated(Settings):
+    """What the gate before a table is told."""
+
+    no_checks: bool = setting(
+        False,
+        "Publish the rows unchecked. The result and the table say so.",
+        in_project=False,
+        cure="because the file's author would publish rows that nobody looked at: give it with "
+        "--no-checks",
+    )
