@@ -241,9 +241,10 @@ class Statsz(_Part):
 
 
 class Server(_Part):
-    """The server that answers."""
+    """The server that answers; only one that traces says its cluster."""
 
     name: str
+    cluster: str = ""
 
 
 class ShownDestination(_Part):
@@ -313,12 +314,6 @@ class TraceStep(_Part):
     error: str = ""
 
 
-class TracingServer(Server):
-    """The server that traces."""
-
-    cluster: str = ""
-
-
 class TraceRequest(_Part):
     """The traced message as it came to the server."""
 
@@ -328,7 +323,7 @@ class TraceRequest(_Part):
 class TraceEvent(_Part):
     """What one server did with a traced message (ADR-41; nats-server `MsgTraceEvent`)."""
 
-    server: TracingServer
+    server: Server
     request: TraceRequest = TraceRequest()
     events: Annotated[list[TraceStep], Field(min_length=1)]
 
