@@ -73,8 +73,16 @@ class Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self.abandon()
+        if kind is None:
+            return
+        self._waiting, self.pending = [], 0
+        if not self.is_open:
+            return
+        for close in (self._writer.close, self._sink.close):
+            with contextlib.suppress(OSError, pa.ArrowException):
+                close()
+        with contextlib.suppress(OSError):
+            self._filesystem.delete_file(self._place)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Adds rows.
@@ -124,17 +132,6 @@ class Writer:
         metadata.write_metadata_file(footer)
         footer_bytes = footer.getvalue().to_pybytes()
         return Written(self._path, size, metadata.num_rows, footer_bytes, self._sink.digest())
-
-    def abandon(self) -> None:
-        """Deletes the file."""
-        self._waiting, self.pending = [], 0
-        if not self.is_open:
-            return
-        for close in (self._writer.close, self._sink.close):
-            with contextlib.suppress(OSError, pa.ArrowException):
-                close()
-        with contextlib.suppress(OSError):
-            self._filesystem.delete_file(self._place)
 
     def _open(self, first: pa.Table) -> None:
         if self._filesystem.type_name == "local":
