@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import date
 
 import pyarrow as pa
@@ -72,26 +72,25 @@ class Selection:
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The chosen messages, file by file, with the columns of the selection or with others."""
-        columns = self._columns if columns is None else columns
-        if self._archived is None or not {*columns} & {*WIDE}:
-            yield from self._with_fates(self._ordered.rows(self._read(columns)), columns)
-        else:
-            yield from self._joined(self._archived, columns)
+        return self._chosen_rows(self._ordered.rows, self._columns if columns is None else columns)
 
     def in_order(self) -> Iterator[pa.RecordBatch]:
         """The chosen messages, by ascending sequence."""
-        if self._archived is None or not {*self._columns} & {*WIDE}:
-            rows = self._ordered.in_order(self._read(self._columns))
-            yield from self._with_fates(rows, self._columns)
-        else:
-            yield from self._joined(self._archived, self._columns)
+        return self._chosen_rows(self._ordered.in_order, self._columns)
 
-    def _joined(self, archived: Ordered, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The chosen messages, by ascending sequence, with what narrow rows lack."""
+    def _chosen_rows(
+        self,
+        read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]],
+        columns: Sequence[str],
+    ) -> Iterator[pa.RecordBatch]:
+        if self._archived is None or not {*columns} & {*WIDE}:
+            yield from self._with_fates(read(self._read(columns)), columns)
+            return
+        # By ascending sequence, with what narrow rows lack.
         own = [name for name in dict.fromkeys(("seq", *self._read(columns))) if name not in WIDE]
         rows = self._with_fates(self._ordered.in_order(own), own)
         wide = ["seq", *(name for name in columns if name in WIDE)]
-        for batch in joined(rows, archived.in_order(wide)):
+        for batch in joined(rows, self._archived.in_order(wide)):
             yield batch.select(list(columns))
 
     def _read(self, columns: Sequence[str]) -> Sequence[str]:
