@@ -194,7 +194,9 @@ class _Run:
                         raise
                     loss = error
                     continue
-                await self._look_back(client, target)
+                now = await stream_state(client, self.settings.server, target.name)
+                result.target_messages = now.messages
+                result.removed = self._removed(target, now)
                 break
         return result
 
@@ -256,10 +258,8 @@ class _Run:
         already = self.result.schedules = 0
         for reason in _KEPT_OUT:
             self.result.not_sent.pop(reason, None)
-        fault_of, stored_as = (
-            lru_cache(_SUBJECTS)(target.fault),
-            lru_cache(_SUBJECTS)(target.stored_as),
-        )
+        fault_of = lru_cache(_SUBJECTS)(target.fault)
+        stored_as = lru_cache(_SUBJECTS)(target.stored_as)
         for rows in self.archive.rows():
             advance(len(rows))
             already += int(there.has(rows.column("seq")).sum())
@@ -434,12 +434,6 @@ class _Run:
                     "mappings of its account change them; delete what was stored (from sequence "
                     f"{target.state.last + 1} on), and remove those mappings while you replay"
                 )
-
-    async def _look_back(self, client: RawClient, target: Target) -> None:
-        """How many messages the target holds now, and how many it should hold."""
-        state = await stream_state(client, self.settings.server, target.name)
-        self.result.target_messages = state.messages
-        self.result.removed = self._removed(target, state)
 
     @staticmethod
     def _removed(target: Target, state: StreamState) -> int:
