@@ -97,9 +97,9 @@ def find_files(storage: Storage, path: str) -> DumpFiles:
 
 
 def _files_below(storage: Storage, path: str, start: str) -> Iterator[DumpFile | str]:
+    """The files that are read, and the names of others."""
     server = _server(start)
     filesystem, inside = located(storage, server)
-    walk = _Walk(filesystem, server, inside)
     top = inside + start.removeprefix(server)
     top = top.rstrip("/") or "/"
     info = filesystem.get_file_info(top)
@@ -111,38 +111,10 @@ def _files_below(storage: Storage, path: str, start: str) -> Iterator[DumpFile |
         base = top[: sign.start()].rpartition("/")[0] if sign else ""
     if not roots:
         raise ArchiveError(f"no file or folder {path}; check the path")
-    return chain.from_iterable(walk.below(root, base) for root in roots)
 
-
-def located(storage: Storage, path: str) -> tuple[Any, str]:
-    """The pyarrow file system of a file, and the path in it.
-
-    By hand, because `#`, `?` and `%` in an address are characters of names here.
-    """
-    if "://" not in path:
-        return pafs.LocalFileSystem(), path
-    server = _server(path)
-    filesystem, place = storage.find(f"{server}x")
-    return filesystem, place.removesuffix("x") + path.removeprefix(server)
-
-
-def _server(path: str) -> str:
-    """The start of an address, up to the path; "" for a path of this machine."""
-    return "/".join([*path.split("/", 3)[:3], ""]) if "://" in path else ""
-
-
-@dataclass(frozen=True)
-class _Walk:
-    """Goes through folders."""
-
-    filesystem: Any
-    server: str
-    inside: str
-
-    def below(self, info: Any, base: str | None, depth: int = 0) -> Iterator[DumpFile | str]:
-        """The files below a file or folder: those that are read, and the names of others."""
+    def below(info: Any, depth: int = 0) -> Iterator[DumpFile | str]:
         name = info.base_name
-        shown = self.server + info.path.removeprefix(self.inside)
+        shown = server + info.path.removeprefix(inside)
         if _MARKER.fullmatch(name):
             yield shown
         elif (name.startswith("_") and "=" not in name) or name.startswith("."):
@@ -162,8 +134,27 @@ class _Walk:
                 "its own folder"
             )
         else:
-            for entry in _inside(self.filesystem, info.path):
-                yield from self.below(entry, base, depth + 1)
+            for entry in _inside(filesystem, info.path):
+                yield from below(entry, depth + 1)
+
+    return chain.from_iterable(map(below, roots))
+
+
+def located(storage: Storage, path: str) -> tuple[Any, str]:
+    """The pyarrow file system of a file, and the path in it.
+
+    By hand, because `#`, `?` and `%` in an address are characters of names here.
+    """
+    if "://" not in path:
+        return pafs.LocalFileSystem(), path
+    server = _server(path)
+    filesystem, place = storage.find(f"{server}x")
+    return filesystem, place.removesuffix("x") + path.removeprefix(server)
+
+
+def _server(path: str) -> str:
+    """The start of an address, up to the path; "" for a path of this machine."""
+    return "/".join([*path.split("/", 3)[:3], ""]) if "://" in path else ""
 
 
 def unreadable(path: str, error: Exception) -> ArchiveError:
