@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
@@ -79,7 +79,7 @@ class _OptionOfField(Option):
     """What a field says of its own setting, which goes before what its type says."""
 
 
-_ATTRIBUTES = {field.name for field in fields(Option)}
+_NOTHING = Option()
 
 
 def setting(default: Any, description: str, **more: Any) -> Any:
@@ -90,7 +90,7 @@ def setting(default: Any, description: str, **more: Any) -> Any:
         description: its help, its description in schemas, and its line in reference pages.
         more: attributes of its `Option`; and what pydantic's `Field` takes, such as bounds.
     """
-    option = {name: more.pop(name) for name in _ATTRIBUTES & more.keys()}
+    option = {name: more.pop(name) for name in vars(_NOTHING).keys() & more}
     if "default_factory" not in more:
         more["default"] = default
     field: FieldInfo = Field(description=description, **more)
@@ -234,20 +234,12 @@ def _marked(
     """What a type says together with what stands beside it in `Annotated`."""
     for mark in sorted(marks, key=lambda mark: isinstance(mark, _OptionOfField)):
         if isinstance(mark, Option):
-            option = _merged(option, mark)
+            named = vars(mark).items()
+            said = {name: value for name, value in named if value != getattr(_NOTHING, name)}
+            option = replace(option, **said)
         elif mark is WithCommas:
             kind, is_several = str, False
     return option, kind, is_several
-
-
-def _merged(inner: Option, outer: Option) -> Option:
-    named = {field.name: getattr(outer, field.name) for field in fields(outer)}
-    return replace(
-        inner, **{name: value for name, value in named.items() if value != getattr(_NO, name)}
-    )
-
-
-_NO = Option()
 
 
 # ---- Kinds of values that several models have
