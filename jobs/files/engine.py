@@ -13,13 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from jobs.ending import TOLD
 from jobs.errors import JobError
 from jobs.progress import current, step
 from jobs.session import SessionOnDemand, Spark, started
@@ -126,32 +125,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@contextmanager
-def _cancelled_when_told(spark: SparkSession) -> Iterator[None]:
-    """While it lasts, a signal that ends the program also cancels the jobs of Spark.
-
-    Else PySpark waits for them: what it does after an interrupted `collect` goes over the
-    connection on which the JVM is still busy with the job.
-    """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        yield
-        return
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(_LOOK_SECONDS):
-            if TOLD.is_set():
-                with suppress(Exception):  # Spark is gone already
-                    spark.sparkContext.cancelAllJobs()
-                return
-
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    finally:
-        done.set()
-
-
 def _wait_for_tasks(spark: SparkSession) -> None:
     """Waits until no task of a failed job runs any more.
 
@@ -184,7 +157,7 @@ def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -
 
     rows = spark.range(0, len(tasks), 1, len(tasks))
     try:
-        with _cancelled_when_told(spark), shown(spark, tasks) as messages:
+        with shown(spark, tasks) as messages:
             collected = rows.mapInArrow(each, "number long, result binary").collect()
     except SPARK_ERRORS as error:
         _wait_for_tasks(spark)

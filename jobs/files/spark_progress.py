@@ -11,8 +11,9 @@ from typing import Any
 from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
+from jobs.ending import TOLD
 from jobs.files.task import Task
-from jobs.progress import Step, current
+from jobs.progress import current
 from nats_transform.words import plural
 
 _EVERY = 0.5  # seconds
@@ -45,6 +46,9 @@ def shown(spark: SparkSession, tasks: Sequence[Any]) -> Iterator[Accumulator[int
 
     Gives the accumulator that tasks add their messages to. Spark Connect has neither descriptions
     nor accumulators; there the share of the tasks that are done stands for that of the messages.
+
+    A signal that ends the program also cancels the jobs of Spark. Else PySpark waits for them: what
+    it does after an interrupted `collect` goes over the connection on which the JVM is still busy.
     """
     step = current()
     if type(spark).__module__.startswith("pyspark.sql.connect"):
@@ -62,8 +66,19 @@ def shown(spark: SparkSession, tasks: Sequence[Any]) -> Iterator[Accumulator[int
             spark.removeProgressHandler(follow)
         return
     context, messages = spark.sparkContext, spark.sparkContext.accumulator(0)
-    ended = threading.Event()
-    looking = threading.Thread(target=_look, args=(messages, step, ended), daemon=True)
+    ended, before = threading.Event(), step.done if step else 0
+
+    def look() -> None:
+        at_end = False
+        while not at_end:
+            at_end = ended.wait(_EVERY)
+            if step:
+                step.done = before + messages.value
+            if TOLD.is_set() and not at_end:
+                with contextlib.suppress(Exception):  # Spark is gone already
+                    context.cancelAllJobs()
+
+    looking = threading.Thread(target=look, daemon=True)
     looking.start()
     context.setJobDescription(description(tasks))
     try:
@@ -73,12 +88,3 @@ def shown(spark: SparkSession, tasks: Sequence[Any]) -> Iterator[Accumulator[int
         looking.join()
         with contextlib.suppress(Exception):  # the job says it if Spark is gone
             context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
-
-
-def _look(messages: Accumulator[int], step: Step | None, ended: threading.Event) -> None:
-    before = step.done if step else 0
-    while step:
-        at_end = ended.wait(_EVERY)
-        step.done = before + messages.value
-        if at_end:
-            return
