@@ -280,8 +280,9 @@ class _Cleaning:
         """The files that may have the messages."""
         if not self.has_messages:
             return data_files(state, self.stream, self.days)
-        files = data_files(state, self.stream)
-        return [file for file in files if may_have(state, file, self.erased)]
+        # Where the metadata lacks the ends, a file may have any sequence.
+        files = [(file, sequence_ends(state, file)) for file in data_files(state, self.stream)]
+        return [file for file, ends in files if not ends or self.erased & Coverage.of([ends])]
 
     def _rewrite(self, files: Sequence[DataFile]) -> dict[str, Rewritten | None]:
         paths = [file.file_path for file in files]
@@ -380,12 +381,6 @@ class _Cleaning:
         except (OSError, pa.ArrowException, KeyError):
             return None
         return False
-
-
-def may_have(table: Table, file: DataFile, sequences: Coverage) -> bool:
-    """Whether the table's metadata lets a file have rows with some of the sequences."""
-    ends = sequence_ends(table, file)
-    return ends is None or bool(sequences & Coverage.of([ends]))
 
 
 def _replace_everywhere(
