@@ -40,6 +40,8 @@ _VALUE_BYTES = 24  # what a value takes beside its text
 _PACKED = 1000  # a column of many bytes is not packed to less than one in so many
 # What a block may unpack to, in bytes: so much, and so much for each byte of its file.
 UNPACKED, UNPACKED_A_BYTE = 2**30, 10_000
+_TEXT = (pa.string(), pa.large_string(), pa.string_view())
+_BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 
 
@@ -313,7 +315,7 @@ class _Column:
 
     def text(self) -> pa.Array:
         """Text of any bytes, of text or bytes."""
-        if not _is_text(self.values.type) and not _is_bytes(self.values.type):
+        if self.values.type not in _TEXT and not _is_bytes(self.values.type):
             raise self._wrong("text or bytes")
         return _as_text(self.values)
 
@@ -334,7 +336,7 @@ class _Column:
 
     def payload(self, encoding: str) -> pa.Array:
         """Bytes, of bytes or text; null where it is no base64, which the ingest refuses."""
-        is_text = _is_text(self.values.type)
+        is_text = self.values.type in _TEXT
         if not is_text and not _is_bytes(self.values.type):
             raise self._wrong("bytes or text")
         payloads = self.values.cast(pa.binary()).fill_null(b"")
@@ -351,7 +353,7 @@ class _Column:
             return _scaled(self.values.cast(pa.int32()).cast(pa.int64()), DAY_NS)
         if pa.types.is_integer(kind):
             return self._epochs()
-        if not _is_text(kind):
+        if kind not in _TEXT:
             raise self._wrong("a timestamp, ISO 8601 text or an epoch")
         try:
             return pa.array(
@@ -372,14 +374,14 @@ class _Column:
     def headers(self) -> pa.Array:
         """Lists of pairs; an empty one where there is nothing."""
         kind = self.values.type
-        if pa.types.is_struct(kind) and all(_is_text(field.type) for field in kind):
+        if pa.types.is_struct(kind) and all(field.type in _TEXT for field in kind):
             return self._headers_of_fields()
-        if pa.types.is_map(kind) and _is_text(kind.key_type):
+        if pa.types.is_map(kind) and kind.key_type in _TEXT:
             offsets, entries = _entries(self.values)
             names, values = _as_text(entries.field(0)), entries.field(1)
-            if _is_text(kind.item_type):
+            if kind.item_type in _TEXT:
                 return header_lists(offsets, names, _as_text(values))
-            if pa.types.is_list(kind.item_type) and _is_text(kind.item_type.value_type):
+            if pa.types.is_list(kind.item_type) and kind.item_type.value_type in _TEXT:
                 # Where there is no list, a header without a value: it is refused later.
                 lists = [
                     [None] if of_header is None else of_header for of_header in values.to_pylist()
@@ -426,25 +428,14 @@ def _of_base64(text: bytes) -> bytes | None:
         return None
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
-
-
 def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
+    return kind in _BYTES or pa.types.is_fixed_size_binary(kind)
 
 
 def _as_text(values: pa.Array) -> pa.Array:
     """A column of text that nobody checks."""
     kind = values.type
-    if not _is_text(kind) and not _is_bytes(kind):
+    if kind not in _TEXT and not _is_bytes(kind):
         return values.cast(pa.string())
     return values.cast(pa.binary()).view(pa.string())
 
