@@ -116,14 +116,13 @@ def rows_of_batch(group: pq.RowGroupMetaData, most: int | None = None) -> int:
 
 def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     there = set(batch.schema.names)
-    arrays: list[pa.Array] = []
-    for field in schema:
-        if field.name not in there:
-            arrays.append(pa.nulls(len(batch), field.type))
-            continue
-        column = batch.column(field.name)
-        arrays.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in there
+        else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @dataclass(frozen=True)
