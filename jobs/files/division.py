@@ -8,7 +8,10 @@ always make the same tasks, however many machines there are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
+from itertools import groupby
+from operator import attrgetter
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -46,7 +49,10 @@ def plan(table: Table, files: Iterable[DataFile], goal: int = GOAL) -> list[Task
     for day in sorted(by_day):
         of_day = sorted(by_day[day], key=order)
         for sized in _gathered([sized for file in of_day for sized in _cut(file, goal)], goal):
-            pieces = tuple(_joined([piece for piece, _ in sized]))
+            by_file = groupby((piece for piece, _ in sized), attrgetter("path"))
+            files_of_task = [list(of_file) for _, of_file in by_file]
+            # Neighboring row groups of a file are one piece.
+            pieces = tuple(replace(of[0], end=of[-1].end) for of in files_of_task)
             size = sum(size for _, size in sized)
             tasks.append(Task(len(tasks), _EPOCH + timedelta(days=day), pieces, size))
     return tasks
@@ -78,15 +84,3 @@ def _gathered(pieces: Sequence[_Sized], goal: int) -> Iterable[list[_Sized]]:
         groups.setdefault(number, []).append((piece, size))
         before += size
     return groups.values()
-
-
-def _joined(pieces: Sequence[Piece]) -> Iterable[Piece]:
-    """The pieces, with neighboring row groups of a file joined to one piece."""
-    joined: list[Piece] = []
-    for piece in pieces:
-        last = joined[-1] if joined else None
-        if last and piece.groups and last.path == piece.path and last.end == piece.first:
-            joined[-1] = Piece(piece.path, last.first, piece.end, piece.groups)
-        else:
-            joined.append(piece)
-    return joined
