@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -215,16 +214,17 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
             for span in spans:
                 what = f"archiving {settings.stream}, sequences {span.first:,} to {span.last:,}"
                 with step(what, span.messages):
-                    added = _add(spark, session, source, span, table, settings)
-                if added.passage.report is not None:
-                    measures += added.passage.report.measures
-                    manifest += added.passage.report.files
-                total += added.total.digest
-                refused = added.passage.refused
+                    by_day, passage = _add(spark, session, source, span, table, settings)
+                if passage.report is not None:
+                    measures += passage.report.measures
+                    manifest += passage.report.files
+                read = sum((of_day.digest for of_day in by_day.values()), Digest())
+                total += read
+                refused = passage.refused
                 if refused is not None:
                     break
-                days |= added.days
-                added_rows += added.total.digest.rows
+                days |= by_day.keys()
+                added_rows += read.rows
         except ConcurrentWrite:
             if attempt == _ATTEMPTS - 1:
                 raise
@@ -258,15 +258,6 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
     )
 
 
-@dataclass(frozen=True)
-class _Added:
-    """What was read for one commit, and what became of it at the gate."""
-
-    total: Total
-    days: frozenset[date]
-    passage: gate.Passage
-
-
 def _archived(settings: IngestSettings) -> Archived:
     """What the table has of the stream; nothing if there is no table yet."""
     try:
@@ -282,8 +273,8 @@ def _add(
     span: Span,
     table: Table,
     settings: IngestSettings,
-) -> _Added:
-    """Reads the messages of one commit, and publishes them if the checks let them pass."""
+) -> tuple[dict[date, Total], gate.Passage]:
+    """What was read for one commit, by day, and what became of it at the gate."""
     archived = Archived.of(table, settings.stream)
     read, tasks = source.tasks(span, archived.coverage)
     stored = arrow_schema(table.schema(), frozenset(WORDS))
@@ -324,7 +315,7 @@ def _add(
         },
         table_properties={Archived.key(settings.stream): now.model_dump_json()},
     )
-    return _Added(added, frozenset(by_day), passage)
+    return by_day, passage
 
 
 def _totals(parts: Iterable[Part], stream: str) -> dict[date, Total]:
