@@ -14,7 +14,6 @@ from pydantic import BaseModel, computed_field
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from expectations.expectation import Suite
 from expectations.messages import messages_suite
 from expectations.transformed import transformed_messages_suite
 from jobs.errors import NoTable
@@ -121,7 +120,16 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         if is_narrow:
             scan = Scan.of(messages, MESSAGES, _files(by_day, its_days), NARROW)
             archive = scan.sum(spark, digested, "counting messages")
-        check = Check(TRANSFORMED, _suite(settings, archive, version))
+        recorded = versions.find(settings.warehouse, version)
+        suite = transformed_messages_suite(
+            recorded.mappings,
+            archive=archive,
+            seed=recorded.seed,
+            version=version,
+            tolerance=settings.tolerance,
+            confidence=settings.confidence,
+        )
+        check = Check(TRANSFORMED, suite)
         verified.append(_look(spark, table, check, its_days, transformed, version))
     return VerifyTableResult(
         stream=stream,
@@ -167,18 +175,6 @@ def _quarantined(spark: Spark, settings: VerifyTableSettings, days: Sequence[dat
     columns = MESSAGES.rows.names
     scan = Scan.of(table, QUARANTINED, tables.data_files(table, settings.stream, days), columns)
     return scan.sum(spark, digested, "counting the quarantine")
-
-
-def _suite(settings: VerifyTableSettings, archive: Digest, version: str) -> Suite:
-    recorded = versions.find(settings.warehouse, version)
-    return transformed_messages_suite(
-        recorded.mappings,
-        archive=archive,
-        seed=recorded.seed,
-        version=version,
-        tolerance=settings.tolerance,
-        confidence=settings.confidence,
-    )
 
 
 def _by_day(table: Table, stream: str, days: Sequence[date] | None) -> dict[date, list[DataFile]]:
