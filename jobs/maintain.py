@@ -71,6 +71,7 @@ def maintain(settings: MaintenanceSettings) -> dict[str, Removed | int]:
 
     Raises:
         NoTable: there is no warehouse yet.
+        NoBranch: there is no such branch, or everybody reads it.
         WarehouseError: the tables cannot be opened, or files not deleted.
         ConcurrentWrite: other jobs kept getting in first.
     """
@@ -78,8 +79,7 @@ def maintain(settings: MaintenanceSettings) -> dict[str, Removed | int]:
     if settings.remove_stream is not None:
         return dict(remove_stream(warehouse, settings.remove_stream))
     if settings.remove_branch is not None:
-        there = warehouse.model_copy(update={"branch": settings.remove_branch})
-        return dict(branches.remove(there))
+        return dict(branches.remove(branches.ending(warehouse, settings.remove_branch)))
     catalog = open_catalog(warehouse)
     now = settings.now or datetime.now(UTC)
     with warehouse_errors(warehouse):

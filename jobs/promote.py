@@ -15,12 +15,11 @@ from pydantic import BaseModel, ConfigDict
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.errors import NoBranch
 from jobs.progress import step
 from jobs.settings.branches import PromoteSettings
 from jobs.settings.warehouse import MAIN, Warehouse
 from jobs.warehouse.accounting import Archived
-from jobs.warehouse.branches import base_of, drop
+from jobs.warehouse.branches import base_of, drop, ending
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from jobs.warehouse.staging import Staged, commit
 from jobs.warehouse.tables import (
@@ -68,9 +67,7 @@ def promote(settings: PromoteSettings) -> PromoteResult:
         WarehouseError: the tables cannot be opened or written.
     """
     warehouse, name = settings.warehouse, settings.branch
-    if name == MAIN:
-        raise NoBranch(f"{MAIN} is what everybody reads: name a branch that `transform` made")
-    open_table(warehouse.model_copy(update={"branch": name}), TRANSFORMED)
+    open_table(ending(warehouse, name), TRANSFORMED)
     opened = [find_table(warehouse, spec) for spec in (TRANSFORMED, QUARANTINED)]
     branches = [Branch(table, name) for table in opened if table is not None]
     days = sorted({day for branch in branches for day in _own_days(branch)})

@@ -12,8 +12,8 @@ import contextlib
 
 from pyiceberg.exceptions import CommitFailedException
 
-from jobs.errors import ConcurrentWrite, WarehouseError
-from jobs.settings.warehouse import Warehouse
+from jobs.errors import ConcurrentWrite, NoBranch, WarehouseError
+from jobs.settings.warehouse import MAIN, Warehouse
 from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import (
     Branch,
@@ -29,6 +29,17 @@ from jobs.warehouse.tables import (
 def base_of(branch: str) -> str:
     """The tag of the state that a branch began with."""
     return f"{branch}.base"
+
+
+def ending(warehouse: Warehouse, branch: str) -> Warehouse:
+    """The warehouse on a branch that is to end.
+
+    Raises:
+        NoBranch: everybody reads it.
+    """
+    if branch == MAIN:
+        raise NoBranch(f"{MAIN} is what everybody reads: name a branch that `transform` made")
+    return warehouse.model_copy(update={"branch": branch})
 
 
 def fork(warehouse: Warehouse) -> None:

@@ -305,9 +305,14 @@ def test_a_day_that_a_branch_has_emptied_is_promoted(warehouse: Warehouse) -> No
     assert prefixes(warehouse) == {DAY: {"new"}, second + timedelta(days=1): {"old"}}
 
 
-def test_main_is_no_branch_to_promote(made: Warehouse) -> None:
-    with pytest.raises(NoBranch, match="main is what everybody reads"):
-        promote(PromoteSettings(branch="main", warehouse=made))
+def test_main_is_no_branch_that_can_end(made: Warehouse) -> None:
+    for act in (
+        lambda: promote(PromoteSettings(branch="main", warehouse=made)),
+        lambda: maintain(MaintenanceSettings(remove_branch="main", warehouse=made)),
+    ):
+        with pytest.raises(NoBranch, match="main is what everybody reads"):
+            act()
+    assert prefixes(made) == days("old", "old", "old")
 
 
 # What a killed job has done by then: it is ended at its Nth write of a file or of the catalog.
