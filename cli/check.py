@@ -90,7 +90,6 @@ class CheckSettings(ShownSettings):
         False,
         "Write the cures that don't change what nats-server does into the files, and show "
         "them as a diff.",
-        in_project=False,
         cure="because a check must not change files",
     )
     diff: bool = setting(False, "Show what --fix would write, and write nothing.")

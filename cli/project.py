@@ -8,7 +8,7 @@ the environment, and the environment before the file.
 A file comes with a repository, from anyone. It can therefore name a saved context of its reader,
 but no server, no file with a context, no credentials and no Spark elsewhere: these would get the
 credentials or the archive of the reader. Nor can it delete, consent in the reader's name, or have
-results written outside its folder. Each setting says this of itself (`Option.in_project` and
+results written outside its folder. Each setting says this of itself (`Option.cure` and
 `is_written`). And the file belongs to the reader, to root, or to whom the current folder belongs:
 a folder above it, such as /tmp, may be open to everybody.
 """
@@ -102,9 +102,10 @@ class Project:
         if key not in known:
             hint = did_you_mean(key, [*known, *tables])
             raise InvalidProject(f"{self.place(*keys)}: no option{of} is {printable(key)}{hint}")
-        if known[key].setting.option.in_project is False:
-            cure = known[key].setting.option.cure
-            raise InvalidProject(f"{self.place(*keys)}: {key} cannot be in a project file, {cure}")
+        option = known[key].setting.option
+        if option.cure and option.in_project is None:
+            where = f"{self.place(*keys)}: {key} cannot be in a project file"
+            raise InvalidProject(f"{where}, {option.cure}")
         return known[key]
 
     def _value(self, setting: Setting, value: Any, keys: tuple[str, ...]) -> Any:
@@ -129,7 +130,7 @@ class Project:
 
     def _text(self, setting: Setting, value: object, keys: tuple[str, ...]) -> str:
         text, allowed = str(value), setting.option.in_project
-        if isinstance(allowed, str) and re.fullmatch(allowed, text, re.DOTALL) is None:
+        if allowed is not None and re.fullmatch(allowed, text, re.DOTALL) is None:
             raise InvalidProject(f"{self.place(*keys)}: {setting.option.cure}")
         if not setting.is_path or ("://" in text and not setting.option.is_written):
             return text

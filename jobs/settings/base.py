@@ -38,9 +38,9 @@ class Option:
         metavar: what stands for a value in the help.
         env: the variable of the environment that gives it.
         otherwise: what holds if nothing is given, in words.
-        in_project: whether a project file may give it; or a pattern of the values that it may give,
-            because the author of a file must not choose whom a reader's archive is sent to.
-        cure: why a project file may not give another value, and what to do instead.
+        cure: why a project file may not give it, and what to do instead: the author of a file must
+            not choose whom a reader's archive is sent to. Empty if it may.
+        in_project: a pattern of the values that a project file may give nevertheless.
         completes: what a shell completes.
         parts: the types of the words that one value has.
         value: a flag stands for this value.
@@ -61,8 +61,8 @@ class Option:
     metavar: str | None = None
     env: str | None = None
     otherwise: str | None = None
-    in_project: bool | str = True
     cure: str = ""
+    in_project: str | None = None
     completes: Literal["streams", "days", "contexts", "codes"] | None = None
     parts: tuple[type, ...] = ()
     value: str | None = None

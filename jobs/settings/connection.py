@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _SCHEMES = ("nats", "tls", "ws", "wss")
 # Whoever wrote a project file would get the credentials of its reader.
 _OWN = Option(
-    in_project=False,
     cure="because the file's author would get your credentials: save a context with `nats context "
     "save` and write context = its name",
 )

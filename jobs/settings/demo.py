@@ -15,7 +15,6 @@ class DemoSettings(Settings):
         "A nats-server with JetStream.",
         metavar="URL",
         otherwise="one is started, and stopped at the end",
-        in_project=False,
         cure="because the demo makes streams there: give it with --server",
     )
     # The census of all three days stays below 200,000 subjects: dry runs of it need no Spark.

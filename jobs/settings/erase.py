@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from typing import Any, Self
+from typing import Self
 
 from pydantic import model_validator
 
@@ -13,10 +13,7 @@ from jobs.settings.warehouse import Warehouse
 from nats_transform.errors import printable
 from nats_transform.mappings.subject import encode, is_valid_filter
 
-_BY_HAND: dict[str, Any] = {
-    "in_project": False,
-    "cure": "because its author would choose what you erase: give it as an option",
-}
+_BY_HAND = "because its author would choose what you erase: give it as an option"
 _LAST = 2**63 - 1  # what the column `seq` can hold
 
 
@@ -37,20 +34,20 @@ class EraseSettings(Settings):
         None,
         "Erase the messages whose subject matches this filter.",
         metavar="FILTER",
-        **_BY_HAND,
+        cure=_BY_HAND,
     )
     seq: str | None = setting(
         None,
         "Erase these sequences. An ingest never archives them, even if the archive lacks them now.",
         metavar="A[..B]",
         pattern=r"^[0-9]{1,19}(\.\.[0-9]{1,19})?$",
-        **_BY_HAND,
+        cure=_BY_HAND,
     )
     header: str | None = setting(
         None,
         "Erase the messages that have this header with exactly this value.",
         metavar="NAME=VALUE",
-        **_BY_HAND,
+        cure=_BY_HAND,
     )
     reason: str = setting(
         "",
@@ -66,12 +63,12 @@ class EraseSettings(Settings):
         max_length=100,
         otherwise="the name of the user",
     )
-    yes: bool = setting(False, "Erase. Without it, only show what would be erased.", **_BY_HAND)
+    yes: bool = setting(False, "Erase. Without it, only show what would be erased.", cure=_BY_HAND)
     no_other_jobs: bool = setting(
         False,
         "No other job uses the warehouse: also delete the unfinished files of jobs that were "
         "stopped less than a day ago.",
-        **_BY_HAND,
+        cure=_BY_HAND,
     )
     warehouse: Warehouse = Warehouse()
 

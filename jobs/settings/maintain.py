@@ -10,10 +10,7 @@ from pydantic import BeforeValidator
 from jobs.settings.base import Name, Settings, setting
 from jobs.settings.warehouse import BRANCH, Warehouse
 
-_BY_HAND: dict[str, Any] = {
-    "in_project": False,
-    "cure": "because its author would choose what you delete: give it as an option",
-}
+_BY_HAND = "because its author would choose what you delete: give it as an option"
 
 
 def _days(value: Any) -> Any:
@@ -34,16 +31,16 @@ class MaintenanceSettings(Settings):
         ge=timedelta(0),
         metavar="DAYS",
         otherwise="7",
-        **_BY_HAND,
+        cure=_BY_HAND,
     )
     remove_stream: Name | None = setting(
-        None, "Remove this stream from all tables, and do nothing else.", **_BY_HAND
+        None, "Remove this stream from all tables, and do nothing else.", cure=_BY_HAND
     )
     remove_branch: Name | None = setting(
         None,
         "Remove this branch, which `transform --branch` made, and do nothing else.",
         pattern=BRANCH,
-        **_BY_HAND,
+        cure=_BY_HAND,
     )
     warehouse: Warehouse = Warehouse()
     now: datetime | None = setting(

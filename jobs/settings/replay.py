@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from jobs.settings.base import Name, WithCommas, setting
 from jobs.settings.connection import NatsSettings
@@ -22,10 +22,7 @@ CONSENTS: dict[Consent, str] = {
     "ttl": "`Nats-TTL` acts again, counted from the replay",
 }
 
-_BY_HAND: dict[str, Any] = {
-    "in_project": False,
-    "cure": "because its author would consent in your name: give it as an option",
-}
+_BY_HAND = "because its author would consent in your name: give it as an option"
 
 
 class ReplaySettings(StreamDays):
@@ -45,13 +42,13 @@ class ReplaySettings(StreamDays):
         "Send in spite of one of these reasons. "
         + "; ".join(f"{reason}: {about}" for reason, about in CONSENTS.items())
         + ".",
-        **_BY_HAND,
+        cure=_BY_HAND,
     )
     rewrite_headers: bool = setting(
         False,
         "Let schedules act again and publish to the new names of their subjects, unless the "
         "archive shows that they fired. Without this option, their headers are set aside.",
-        **_BY_HAND,
+        cure=_BY_HAND,
     )
     rate: float | None = setting(None, "Send at most N messages a second.", gt=0, metavar="N")
     dry_run: bool = setting(False, "Check everything that a replay checks, and send nothing.")

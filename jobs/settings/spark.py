@@ -31,7 +31,6 @@ class SparkSettings(Settings):
         None,
         "A Spark Connect server, such as sc://host:15002, instead of a master.",
         metavar="URL",
-        in_project=False,
         cure=_WHOSE,
     )
     driver_memory: str = setting("2g", "The heap of a local Spark, such as 8g.", is_option=False)

@@ -29,7 +29,6 @@ class VerifySettings(Settings):
         "A server's monitoring port, such as http://localhost:8222, to read the mappings. Without "
         "it they come from --server, which shows them to the system account only.",
         metavar="URL",
-        in_project=False,
         cure="because the file's author would choose what your host asks",
     )
     probe: str | None = setting(
@@ -39,7 +38,6 @@ class VerifySettings(Settings):
         "older servers reserve the subject: no stream stores these messages, but programs that "
         "subscribe to it get them.",
         metavar="SUBJECT",
-        in_project=False,
         cure="because the file's author would choose what you publish: give it with --probe",
     )
     nats: Annotated[NatsSettings | None, Option(unless=("config", "monitor"))] = None

@@ -66,7 +66,6 @@ class Gated(Settings):
     no_checks: bool = setting(
         False,
         "Publish the rows unchecked. The result and the table say so.",
-        in_project=False,
         cure="because the file's author would publish rows that nobody looked at: give it with "
         "--no-checks",
     )

@@ -90,7 +90,7 @@ def test_every_field_says_what_it_is(name: str) -> None:
     """Also those that only programs set: the reference pages show them all."""
     for one in settings_of(MODELS[name], every=True):
         assert str(one.field.description).endswith((".", ")")), one.path
-        assert one.option.in_project is True or one.option.cure, one.path
+        assert one.option.in_project is None or one.option.cure, one.path
 
 
 def test_the_reference_page_has_every_setting(
@@ -171,7 +171,7 @@ def test_three_doors_make_the_same_object() -> None:
 
 def test_a_project_file_names_no_server_no_credential_and_nobody_who_gets_an_archive() -> None:
     def may(one: Setting) -> bool:
-        return one.option.in_project is not False
+        return not one.option.cure or one.option.in_project is not None
 
     assert {one.name for one in settings_of(NatsSettings) if may(one)} == {"context", "js-domain"}
     for name, command in ALL.items():
