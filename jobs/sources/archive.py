@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError
@@ -86,8 +85,9 @@ class ArchiveReader:
                 batch.headers().to_pylist(),
                 batch.data(),
             )
-            wanted = self.wanted(batch)
-            yield rows if wanted is None else rows.filter(wanted)
+            if self.settings.subject is not None:
+                rows = rows.filter(pa.array(self.wanted(batch)))
+            yield rows
 
     def batches(self, part: Part) -> Iterator[Batch]:
         """The messages of a part, whatever their subjects."""
@@ -100,11 +100,11 @@ class ArchiveReader:
                 if batch.sequences[-1] >= last:
                     return
 
-    def wanted(self, batch: Batch) -> pa.Array | None:
-        """Which messages have a wanted subject; None if all do."""
+    def wanted(self, batch: Batch) -> np.ndarray:
+        """Which messages have a wanted subject."""
         if self.settings.subject is None:
-            return None
-        return pa.array(_covering(self.settings.subject).stored(batch.subjects()))
+            return np.ones(len(batch), bool)
+        return _covering(self.settings.subject).stored(batch.subjects())
 
 
 @cache
@@ -167,13 +167,12 @@ class ArchiveSource:
                 rises = np.flatnonzero(np.diff(days)) + 1
                 for start, end in zip([0, *rises], [*rises, len(batch)], strict=True):
                     day = int(days[start])
-                    count = pc.sum(wanted[start:end]).as_py() if wanted else end - start
                     runs.append(
                         Run(
                             batch.start,
                             int(batch.sequences[start]),
                             int(batch.sequences[end - 1]),
-                            int(count),
+                            int(wanted[start:end].sum()),
                             day,
                             int(batch.times[start:end].max()),
                         )
@@ -210,9 +209,7 @@ class ArchiveSource:
         if not run.messages or not have & Coverage.of([(run.first, run.last)]):
             return known
         for batch in self._batches(run.first, run.last):
-            is_known = have.has(pa.array(batch.sequences))
-            if (wanted := self._reader.wanted(batch)) is not None:
-                is_known &= wanted.to_numpy(zero_copy_only=False)
+            is_known = have.has(pa.array(batch.sequences)) & self._reader.wanted(batch)
             both = batch.sequences[is_known], batch.times[is_known]
             known += zip(*(column.tolist() for column in both), strict=True)
         return known
@@ -301,8 +298,7 @@ class ArchiveSource:
                 count += run.messages
                 continue
             for batch in self._batches(max(first, run.first), min(last, run.last)):
-                wanted = self._reader.wanted(batch)
-                count += len(batch) if wanted is None else pc.sum(wanted).as_py() or 0
+                count += int(self._reader.wanted(batch).sum())
         return count
 
     def _runs_of(self, first: int, last: int) -> list[Run]:
