@@ -66,7 +66,7 @@ def promote(settings: PromoteSettings) -> PromoteResult:
         ConcurrentWrite: another job changed these days or the branch meanwhile; run again.
         WarehouseError: the tables cannot be opened or written.
     """
-    warehouse, name = settings.warehouse, settings.branch
+    warehouse, name = settings.warehouse.main, settings.branch
     open_table(ending(warehouse, name), TRANSFORMED)
     opened = [find_table(warehouse, spec) for spec in (TRANSFORMED, QUARANTINED)]
     branches = [Branch(table, name) for table in opened if table is not None]

@@ -246,6 +246,16 @@ def test_only_the_days_of_the_branch_are_promoted(made: Warehouse) -> None:
     assert prefixes(made) == days("new", "old", "new")
 
 
+def test_days_are_promoted_for_everybody_whatever_branch_the_warehouse_names(
+    made: Warehouse,
+) -> None:
+    run(made, NEW, "next", DAY)
+    run(made, OLD, "other", DAY)
+    promoted(on(made, "other"))
+    assert prefixes(made) == days("new", "old", "old")
+    assert prefixes(made, "other") == days("old", "old", "old")
+
+
 def test_a_branch_that_lacks_messages_is_not_promoted(made: Warehouse) -> None:
     run(made, NEW, "next")
     add(made, COUNT + 1, days=1)
