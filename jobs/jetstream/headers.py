@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.warehouse.rows import header_lists, no_headers
+from jobs.warehouse.rows import header_lists, no_headers, raw_text
 
 Pair = tuple[bytes, bytes]
 
@@ -88,7 +88,7 @@ def _cut(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array] | None:
     used = [b for b in blocks if b]
     if not all(b.startswith(_START) and b.endswith(_END) for b in used):
         return None
-    bodies = _text(b[len(_START) : -len(_END)] for b in used)
+    bodies = raw_text(b[len(_START) : -len(_END)] for b in used)
     lines = pc.split_pattern(bodies, "\r\n")
     halves = pc.split_pattern(lines.values, ":", max_splits=1)
     sizes = np.diff(halves.offsets.to_numpy())
@@ -112,12 +112,7 @@ def _one_by_one(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
         block if block and format_headers(pairs) != block else None
         for block, pairs in zip(blocks, parsed, strict=True)
     ]
-    names = _text(name for pairs in parsed for name, _ in pairs)
-    values = _text(value for pairs in parsed for _, value in pairs)
+    names = raw_text(name for pairs in parsed for name, _ in pairs)
+    values = raw_text(value for pairs in parsed for _, value in pairs)
     offsets = np.cumsum([0, *(len(pairs) for pairs in parsed)], dtype=np.int32)
     return header_lists(offsets, names, values), pa.array(raw, pa.binary())
-
-
-def _text(values: Iterable[bytes]) -> pa.Array:
-    """A column of text that nobody checks."""
-    return pa.array(values, pa.binary()).view(pa.string())

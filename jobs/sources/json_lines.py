@@ -23,7 +23,7 @@ from jobs.sources.dumps import BLOCK_BYTES, Block, chosen, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.layouts import READ, Layouts, Part
 from jobs.sources.line import JsonObject, Message, Parser, decode, parse_line
-from jobs.warehouse.rows import constant, header_lists, rows_of
+from jobs.warehouse.rows import constant, header_lists, raw_text, rows_of
 from nats_transform.collector import no_search_for_cycles
 
 if TYPE_CHECKING:
@@ -138,15 +138,10 @@ def _check_numbers(numbers: np.ndarray, block: Block, start: int) -> None:
 def _columns(messages: list[Message]) -> pa.RecordBatch:
     seq, ts_ns, subject, cluster, headers, data = zip(*messages, strict=True)
     pairs = [pair for of_message in headers for pair in of_message]
-    names, values = (_text([pair[n] for pair in pairs]) for n in (0, 1))
-    columns = [pa.array(seq, pa.int64()), pa.array(ts_ns, pa.int64()), _text(subject)]
-    columns += [_text(cluster), header_lists([0, *accumulate(map(len, headers))], names, values)]
+    names, values = (raw_text([pair[n] for pair in pairs]) for n in (0, 1))
+    columns = [pa.array(seq, pa.int64()), pa.array(ts_ns, pa.int64()), raw_text(subject)]
+    columns += [raw_text(cluster), header_lists([0, *accumulate(map(len, headers))], names, values)]
     return pa.RecordBatch.from_arrays([*columns, pa.array(data, pa.binary())], schema=READ)
-
-
-def _text(values: Sequence[bytes | None]) -> pa.Array:
-    """Bytes as a column of text that nobody checks."""
-    return pa.array(values, pa.binary()).view(pa.string())
 
 
 def _in_order(parts: Sequence[Part]) -> list[pa.Array]:
