@@ -26,8 +26,7 @@ from nats import connect
 
 from jobs import census
 from jobs.files.census import COLUMNS, read_counts
-from jobs.files.read import Reader
-from jobs.files.task import Task
+from jobs.files.read import Reader, Task
 from jobs.ingest import ingest
 from jobs.jetstream.process import nats_server
 from jobs.session import SessionOnDemand

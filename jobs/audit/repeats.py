@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from jobs.audit.rows import Reading, Rows
 from jobs.files.grouped import Grouping, grouped
-from jobs.files.task import Task
+from jobs.files.read import Task
 from nats_transform.kernel.counting import Coded
 
 MSG_ID = "Nats-Msg-Id"

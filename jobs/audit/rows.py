@@ -20,9 +20,8 @@ from pyiceberg.table import Table
 
 from jobs.files.engine import run
 from jobs.files.intact import check_files, not_looked_at
-from jobs.files.read import Reader
+from jobs.files.read import Reader, Task
 from jobs.files.scan import Scan
-from jobs.files.task import Task
 from jobs.progress import step
 from jobs.session import Spark
 from jobs.warehouse.specs import TableSpec

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from jobs.audit.result import KeyStickiness, PartitionBalance
 from jobs.audit.rows import Parts, Reading, Rows
 from jobs.files.grouped import Grouping, grouped
-from jobs.files.task import Task
+from jobs.files.read import Task
 from jobs.files.tokens import TokenAt
 from nats_transform.audit import Period, is_audited
 from nats_transform.audit.partitions import partitioned_ends

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from jobs.files.carried import carried, words
 from jobs.files.grouped import Grouping
-from jobs.files.read import Reader
+from jobs.files.read import Reader, Task
 from jobs.files.storage import Storage
-from jobs.files.task import Task
 from jobs.files.text import stored_rows
 from jobs.files.write import Writer, Written
 from jobs.warehouse.rows import constant

@@ -16,7 +16,7 @@ from operator import attrgetter
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.files.task import Piece, Task
+from jobs.files.read import Piece, Task
 from jobs.warehouse.tables import partitions_of, sequence_ends
 
 GOAL = 128 * 2**20

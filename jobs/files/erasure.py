@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.files.engine import end_if_told
-from jobs.files.read import batches
+from jobs.files.read import Piece, batches
 from jobs.files.storage import Storage
-from jobs.files.task import Piece
 from jobs.files.text import restored_rows
 from jobs.files.write import Writer, Written
 from jobs.progress import advance

@@ -13,9 +13,8 @@ from pyiceberg.table import Table
 from jobs.files.commit import arrow_schema
 from jobs.files.division import plan
 from jobs.files.engine import session_for
-from jobs.files.read import batches
+from jobs.files.read import Task, batches
 from jobs.files.storage import Storage
-from jobs.files.task import Task
 from jobs.session import Spark
 
 PROCESS_BYTES = 2**29

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from jobs.files.commit import arrow_schema
-from jobs.files.read import batches
+from jobs.files.read import Piece, batches
 from jobs.files.storage import Storage
-from jobs.files.task import Piece
 from jobs.files.text import restored_rows
 from jobs.files.transform import WORDS
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import date
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.errors import WarehouseError, text_of
 from jobs.files.storage import Storage
-from jobs.files.task import Piece, Task
 from jobs.files.text import restored_rows
 from jobs.progress import advance
 from jobs.warehouse.raw import RAW
@@ -20,6 +20,39 @@ BATCH_ROWS = 32_768
 BATCH_BYTES = 16 * 2**20
 """A batch has at most this many rows, and about this many bytes at most."""
 _BUFFER = 2**20  # bytes of one read from a disk
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A file, or some of its row groups.
+
+    Attributes:
+        path: the path of the file, as the table has it.
+        first, end: the row groups of the piece: from `first` on, up to but not including `end`.
+        groups: the number of row groups of the file, as the table says; 0 if the piece is the
+            whole file.
+    """
+
+    path: str
+    first: int = 0
+    end: int = 0
+    groups: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task that reads rows of one day.
+
+    Attributes:
+        number: the number of the task, from 0 on, in the order of days.
+        pieces: the pieces to read, in this order.
+        size: the size of the Parquet data, in bytes.
+    """
+
+    number: int
+    day: date
+    pieces: tuple[Piece, ...]
+    size: int
 
 
 def batches(

@@ -14,9 +14,8 @@ from pyiceberg.table import Table
 from jobs.files.commit import arrow_schema
 from jobs.files.division import plan
 from jobs.files.engine import run, session_for
-from jobs.files.read import Reader
+from jobs.files.read import Reader, Task
 from jobs.files.storage import Storage
-from jobs.files.task import Task
 from jobs.progress import step
 from jobs.session import Spark
 from jobs.warehouse.specs import TableSpec

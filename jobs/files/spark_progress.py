@@ -12,7 +12,7 @@ from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
 from jobs.ending import TOLD
-from jobs.files.task import Task
+from jobs.files.read import Task
 from jobs.progress import current
 from nats_transform.words import plural
 

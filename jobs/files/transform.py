@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.files.engine import end_if_told
-from jobs.files.read import Reader
+from jobs.files.read import Reader, Task
 from jobs.files.sequences import Runs
 from jobs.files.storage import Storage
-from jobs.files.task import Task
 from jobs.files.text import stored_rows
 from jobs.files.write import Writer, Written
 from jobs.warehouse.rows import constant

@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.files.commit import arrow_schema, data_file
-from jobs.files.read import batches
+from jobs.files.read import Piece, batches
 from jobs.files.storage import Storage
-from jobs.files.task import Piece
 from jobs.files.text import restored, stored
 from jobs.files.write import Writer
 from jobs.settings.warehouse import Warehouse

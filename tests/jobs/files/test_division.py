@@ -15,7 +15,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 from jobs.files.division import plan
-from jobs.files.task import Piece, Task
+from jobs.files.read import Piece, Task
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from jobs.errors import WarehouseError
 from jobs.files.engine import PROCESS_BYTES, run, session_for
+from jobs.files.read import Piece, Task
 from jobs.files.spark_progress import description
-from jobs.files.task import Piece, Task
 from jobs.progress import advance, step, watched
 from jobs.session import SessionOnDemand
 from jobs.settings.spark import SparkSettings

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from jobs.files import ordered, read
 from jobs.files.ordered import Ordered
-from jobs.files.read import Reader
+from jobs.files.read import Piece, Reader, Task
 from jobs.files.scan import Scan
 from jobs.files.storage import Storage
-from jobs.files.task import Piece, Task
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("data", pa.binary())])
 

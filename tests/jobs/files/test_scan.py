@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.errors import WarehouseError
-from jobs.files.read import Reader
+from jobs.files.read import Piece, Reader, Task
 from jobs.files.scan import Scan
 from jobs.files.storage import Storage
-from jobs.files.task import Piece, Task
 from jobs.session import SessionOnDemand, Spark
 from jobs.settings.days import DayRange
 from jobs.settings.spark import SparkSettings

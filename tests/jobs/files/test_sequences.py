@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jobs.files import sequences
-from jobs.files.read import Reader
+from jobs.files.read import Piece, Reader, Task
 from jobs.files.sequences import Run, Runs, find_repeated
 from jobs.files.storage import Storage
-from jobs.files.task import Piece, Task
 
 Parts = list[list[list[int]]]  # of each task the files, of each file the sequences
 

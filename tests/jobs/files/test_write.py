@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from jobs.errors import WarehouseError
 from jobs.files import read, write
 from jobs.files.commit import arrow_schema, data_file
+from jobs.files.read import Piece
 from jobs.files.storage import Storage
-from jobs.files.task import Piece
 from jobs.files.write import Writer, Written
 from jobs.warehouse import specs, staging, tables
 
