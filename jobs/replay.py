@@ -36,9 +36,8 @@ from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.outgoing import COLUMNS, Making, iso_time, look, messages
 from jobs.jetstream.schedules import COLUMNS as SCHEDULES
 from jobs.jetstream.schedules import Rewriting
-from jobs.jetstream.sent import Sent
 from jobs.jetstream.stream import StreamState, counts_by_subject, stream_state
-from jobs.jetstream.target import Target, source_stream
+from jobs.jetstream.target import Sent, Target, source_stream
 from jobs.progress import advance, step
 from jobs.settings.replay import CONSENTS, Consent, ReplaySettings
 from jobs.warehouse.accounting import Archived

@@ -16,6 +16,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from urllib.parse import quote
 
+import numpy as np
+import pyarrow as pa
+
 from jobs.errors import ArchiveError
 from jobs.jetstream.answers import MESSAGE_NOT_FOUND, ApiError, Message, Stored
 from jobs.jetstream.connection import RawClient, api
@@ -26,7 +29,7 @@ from jobs.jetstream.stream import JetStreamSettings, StreamState
 from jobs.settings.connection import NatsSettings
 from nats_transform import Transform
 from nats_transform.errors import NatsTransformError
-from nats_transform.kernel.coverage import NONE, Coverage
+from nats_transform.kernel.coverage import NONE, Coverage, Range, Sequences
 from nats_transform.mappings.subject import SEPARATOR, encode, subscribes
 
 SOURCE = OWN + b"Source"
@@ -40,6 +43,10 @@ MSG_ID = b"Nats-Msg-Id"
 _ONE_BY_ONE = 500  # messages; more are read through a consumer
 _MOST_ONE_BY_ONE = 1_000_000  # messages, whatever the server says
 _AT_ONCE = 50  # requests on the way
+FOLDED = 2**16
+"""After so many messages of the target, their sequences become ranges."""
+TIMES = 2**22
+"""Of a target with more messages, the times of only a part are compared, evenly spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +217,44 @@ class Target:
             if error.code == MESSAGE_NOT_FOUND:
                 return None
             raise
+
+
+class Sent:
+    """The messages of one archive and mapping version that a target has, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._new, self._folded = list[tuple[int, int]](), list[Sequences]()
+        self._times, self._every = np.empty((0, 2), np.int64), 1  # of every so many messages
+
+    def add(self, replayed: Replayed) -> None:
+        """Adds a message of the target."""
+        self._new.append((replayed.seq, replayed.ts_ns))
+        if len(self._new) >= FOLDED:
+            self._fold()
+
+    def _fold(self) -> None:
+        new = np.array(self._new, np.int64)
+        self._new = []
+        self._folded = [Sequences.together([*self._folded, Sequences.of(new[:, 0])])]
+        timed = new[new[:, 1] != NO_TIME][:: self._every]
+        self._times = np.concatenate([self._times, timed])
+        if len(self._times) > TIMES:
+            self._times, self._every = self._times[::2], 2 * self._every
+
+    def close(self) -> tuple[Range, ...]:
+        """The archived sequences, when all messages have been added."""
+        if self._new:
+            self._fold()
+        self._times = self._times[np.argsort(self._times[:, 0], kind="stable")]
+        return self._folded[0].ranges if self._folded else ()
+
+    def replaced(self, rows: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
+        """Sequence, sent time and archived time of rows that are not the messages of the target."""
+        if not len(self._times):
+            return
+        known, sent = self._times.T
+        seqs, times = (rows.column(name).to_numpy() for name in ("seq", "ts_ns"))
+        at = np.searchsorted(known, seqs).clip(max=len(known) - 1)
+        differs = (known[at] == seqs) & (sent[at] != times)
+        columns = (seqs[differs], sent[at][differs], times[differs])
+        yield from zip(*(column.tolist() for column in columns), strict=True)

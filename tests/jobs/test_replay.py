@@ -333,7 +333,7 @@ def test_twice_stores_once(warehouse: Any, make_stream: Any, nats: NatsSettings)
 def test_a_stopped_replay_is_resumed(
     warehouse: Any, make_stream: Any, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.jetstream.sent.FOLDED", 7)
+    monkeypatch.setattr("jobs.jetstream.target.FOLDED", 7)
     target = make_stream(max_msgs=50, discard="new")
     tables = warehouse(target)
     with pytest.raises(JobError, match=r"maximum messages exceeded; run again to resume") as caught:
@@ -584,7 +584,7 @@ def test_what_the_target_has_of_an_archive_that_was_replaced(
     tables: Tables, stream: Any, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a wrong dump was removed and the right one ingested: the sequences are the same."""
-    monkeypatch.setattr("jobs.jetstream.sent.FOLDED", 3)
+    monkeypatch.setattr("jobs.jetstream.target.FOLDED", 3)
     rows = [message(n, f"{stream.name}.x") for n in range(1, 11)]
     assert run(tables(rows), stream).sent == 10
     right = tables([row | {"ts_ns": row["ts_ns"] + 10**9 * (row["seq"] > 5)} for row in rows])
@@ -594,7 +594,7 @@ def test_what_the_target_has_of_an_archive_that_was_replaced(
         f"stream {stream.name} has 5 messages of OLD that this archive has other messages for "
         "(sequence 6 of 2026-01-02T12:00:00.000000006Z, here of 2026-01-02T12:00:01.000000006Z; "
     )
-    monkeypatch.setattr("jobs.jetstream.sent.TIMES", 4)
+    monkeypatch.setattr("jobs.jetstream.target.TIMES", 4)
     assert "replaced" in reasons(run(right, stream))
     assert run(tables(rows), stream).already == 10
     assert len(stored(nats, stream.name)) == 10
