@@ -37,9 +37,9 @@ from jobs.settings.ingest import IngestSettings
 from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import open_backup, restored
 from jobs.sources.dump import DumpSource
+from jobs.sources.dumps import ReadOnce
 from jobs.sources.files import find_files
 from jobs.sources.json_lines import open_json_lines
-from jobs.sources.once import ReadOnce
 from jobs.sources.parquet import open_parquet
 from jobs.sources.source import Source, Span, StreamSource
 from jobs.warehouse.accounting import Archived

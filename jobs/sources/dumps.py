@@ -8,9 +8,13 @@ messages are numbered in the order of the files.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from threading import Lock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +27,8 @@ from jobs.warehouse.rows import constant, header_values
 NO_TIME = "no column ts, ts_ns or time; name it with --time-column"
 BLOCK_BYTES = 64 * 2**20
 """How many bytes of a file one task reads, if the file can be cut."""
+KEPT_BYTES = 2**30
+"""At most so many bytes of rows wait on the disk. Blocks beyond them are parsed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,62 @@ ReadBlock = Callable[[Block], Iterator[pa.RecordBatch]]
 
 It raises ArchiveError if the file cannot be read, or has something that is no message.
 """
+
+
+class ReadOnce:
+    """Reads blocks, and keeps their rows for the next time in a file that has no name.
+
+    So nothing is left of the file when the process dies. Leaving the context closes it. A worker of
+    Spark, which can't see the file, gets the reader itself.
+    """
+
+    def __init__(self, read: ReadBlock) -> None:
+        self._read = read
+        self._places: dict[Block, list[tuple[int, int]]] = {}
+        self._size, self._lock, self._has_room = 0, Lock(), True
+
+    def __enter__(self) -> ReadOnce:
+        self._file = tempfile.TemporaryFile(buffering=0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial, (self._read,)
+
+    def __call__(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """The messages of a block; raises what the reader raises."""
+        if block in self._places:
+            for place, size in self._places[block]:
+                kept = pa.py_buffer(os.pread(self._file.fileno(), size, place))
+                yield pa.ipc.open_stream(kept).read_next_batch()
+            return
+        places = []
+        for rows in self._read(block):
+            if self._has_room:
+                places.append(self._keep(rows))
+            yield rows
+        if self._has_room:
+            self._places[block] = places
+
+    def _keep(self, rows: pa.RecordBatch) -> tuple[int, int]:
+        """Where the rows are in the file, and their size there."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_batch(rows)
+        data = memoryview(sink.getvalue())
+        with self._lock:
+            place = self._size
+            self._size += len(data)
+        self._has_room = self._has_room and place + len(data) <= KEPT_BYTES
+        written = 0
+        try:
+            while self._has_room and written < len(data):
+                written += os.pwrite(self._file.fileno(), data[written:], place + written)
+        except OSError:  # the disk is full
+            self._has_room = False
+        return place, len(data)
 
 
 def numbered(blocks: Sequence[Block], first_seq: int) -> list[Block]:
