@@ -42,7 +42,7 @@ from jobs.session import Spark
 from jobs.settings.erase import EraseSettings
 from jobs.warehouse import staging
 from jobs.warehouse.accounting import Archived, Tombstone
-from jobs.warehouse.folder import delete, files_of, filesystem_of
+from jobs.warehouse.folder import YOUNG, delete, files_of, filesystem_of, needed, unused
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.rows import Total
 from jobs.warehouse.specs import MESSAGES
@@ -61,7 +61,6 @@ from jobs.warehouse.tables import (
     unless_overtaken,
     warehouse_errors,
 )
-from jobs.warehouse.unused import YOUNG, needed, unused
 from nats_transform.kernel.coverage import Coverage
 from nats_transform.words import plural
 

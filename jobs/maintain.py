@@ -26,7 +26,7 @@ from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import branches
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.catalogs import Catalog
-from jobs.warehouse.folder import delete, files_of
+from jobs.warehouse.folder import YOUNG, delete, files_of, needed, unused
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
@@ -40,7 +40,6 @@ from jobs.warehouse.tables import (
     partitions_of,
     warehouse_errors,
 )
-from jobs.warehouse.unused import YOUNG, needed, unused
 
 RETENTION = timedelta(days=7)
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # nothing is older

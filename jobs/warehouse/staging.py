@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 from jobs.errors import ConcurrentWrite
 from jobs.settings.warehouse import MAIN
-from jobs.warehouse.folder import filesystem_of, place
+from jobs.warehouse.folder import filesystem_of, needed, place
 from jobs.warehouse.tables import (
     PROPERTY,
     attempts,
@@ -31,7 +31,6 @@ from jobs.warehouse.tables import (
     unless_overtaken,
     warehouse_errors,
 )
-from jobs.warehouse.unused import needed
 
 
 @dataclass(frozen=True)
