@@ -311,20 +311,14 @@ class _Comparison:
 
     def _numbers(self, batch: pa.RecordBatch) -> pa.Array:
         """The number of each row's outcome."""
-        codes, values = np.zeros(len(batch), np.int64), []
-        for name in _WORDS:
-            words = batch[name].view("binary").dictionary_encode("encode")
-            values.append(words.dictionary.to_pylist())
-            codes = codes * len(values[-1]) + words.indices.to_numpy()
-        distinct, places = np.unique(codes, return_inverse=True)
-        numbers = []
-        for code in distinct.tolist():
-            outcome: tuple[bytes | None, ...] = ()
-            for column in reversed(values):
-                code, place = divmod(code, len(column))
-                outcome = (column[place], *outcome)
-            numbers.append(self._outcomes.setdefault(outcome, len(self._outcomes)))
-        return pa.array(np.array(numbers, np.int32)[places])
+        words = {name: batch[name].view("binary") for name in _WORDS}
+        rows = pa.table(words | {"row": pa.array(np.arange(len(batch)))})
+        groups = rows.group_by(_WORDS, use_threads=False).aggregate([("row", "list")])
+        outcomes = zip(*(groups[name].to_pylist() for name in _WORDS), strict=True)
+        numbers = np.empty(len(batch), np.int32)
+        for outcome, of_outcome in zip(outcomes, groups["row_list"], strict=True):
+            numbers[of_outcome.values] = self._outcomes.setdefault(outcome, len(self._outcomes))
+        return pa.array(numbers)
 
     def result(self, before: State, after: State) -> CompareResult:
         """What was counted."""
