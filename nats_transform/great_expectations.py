@@ -25,7 +25,7 @@ from expectations.great import (
 )
 from expectations.messages import messages_suite
 from expectations.transformed import transformed_messages_suite
-from jobs.files.manifest import read_files
+from jobs.files.frames import read_files
 from nats_transform.config import canonical, load_mappings
 from nats_transform.digest import Digest
 

@@ -1,4 +1,4 @@
-"""The rows of a table for other tools: in pandas, or in Spark where there are many."""
+"""The rows of a table for other tools: in pandas, in Spark where there are many, or in Arrow."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from pyiceberg.table import Table
 from jobs.files.commit import arrow_schema
 from jobs.files.division import plan
 from jobs.files.engine import session_for
-from jobs.files.read import Task, batches
+from jobs.files.read import Piece, Task, batches
 from jobs.files.storage import Storage
+from jobs.files.text import restored_rows
+from jobs.files.transform import WORDS
 from jobs.session import Spark
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 
 PROCESS_BYTES = 2**29
 """Up to so many bytes of Parquet are held in pandas, which takes several times as much."""
@@ -51,3 +54,16 @@ def _of_tasks(
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from read(tasks[number])
+
+
+def read_files(table: str, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of some files of `messages` or `transformed_messages`.
+
+    Raises:
+        WarehouseError: a file cannot be read.
+    """
+    (spec,) = (spec for spec in (MESSAGES, TRANSFORMED) if spec.name == table)
+    schema = arrow_schema(spec.schema, WORDS | {"stream", "cluster"})
+    for path in paths:
+        for batch in batches(Storage(), Piece(path), schema):
+            yield restored_rows(batch, spec.rows.names)
