@@ -23,7 +23,7 @@ from jobs.dry_run.portable import COUNTS
 from jobs.dry_run.scattered import parts_for, scattered
 from jobs.dry_run.tried import tried
 from jobs.errors import JobError
-from jobs.files.carried import carried, values, words
+from jobs.files.census import carried, values, words
 from jobs.files.scan import Scan
 from jobs.progress import step
 from jobs.scratch import temporary_folder
