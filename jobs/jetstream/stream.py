@@ -93,7 +93,10 @@ async def stream_info(client: RawClient, nats: NatsSettings, stream: str) -> Str
         return await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
     except ApiError as error:
         if error.code == STREAM_NOT_FOUND:
-            near = await _nearest(client, nats, stream)
+            names: list[str] = []
+            with contextlib.suppress(ApiError):  # not everyone may ask
+                names = (await api(client, nats, Names, "STREAM.NAMES")).streams or []
+            near = did_you_mean(stream, names) or "; `nats stream ls` lists those that it has"
             raise ApiError(f"no stream {stream} on {nats.where}{near}", error.code) from error
         raise ApiError(f"stream {stream} on {nats.where}: {error}", error.code) from error
 
@@ -132,14 +135,6 @@ async def counts_by_subject(
     asked = {"subjects_filter": ANY_TAIL}
     info = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}", asked)
     return None if info.total > COUNTED_SUBJECTS else Counter(info.state.subjects or {})
-
-
-async def _nearest(client: RawClient, nats: NatsSettings, stream: str) -> str:
-    """The end of an error about a stream that a server has not: the one that was meant."""
-    names: list[str] = []
-    with contextlib.suppress(ApiError):  # not everyone may ask
-        names = (await api(client, nats, Names, "STREAM.NAMES")).streams or []
-    return did_you_mean(stream, names) or "; `nats stream ls` lists those that it has"
 
 
 async def count_from(
