@@ -16,10 +16,8 @@ forms; every write and every read of a table uses them. Digests are computed fro
 
 from __future__ import annotations
 
-import re
-
 RAW = "_raw"
-_UNREADABLE = re.compile(rb"[\\\x80-\xff]")
+_ESCAPED = {ord("\\"): "\\\\"} | {byte: f"\\x{byte:02X}" for byte in range(0x80, 0x100)}
 
 
 def readable(raw: bytes) -> str:
@@ -30,8 +28,4 @@ def readable(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return _UNREADABLE.sub(_escape, raw).decode("ascii")
-
-
-def _escape(match: re.Match[bytes]) -> bytes:
-    return rb"\\" if match[0] == b"\\" else b"\\x%02X" % match[0][0]
+        return raw.decode("latin-1").translate(_ESCAPED)
