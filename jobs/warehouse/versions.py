@@ -133,15 +133,6 @@ class Difference:
     reordered: bool = False
 
 
-def rules_of(mappings: AccountMappings) -> tuple[Rule, ...]:
-    """One rule for each destination, in the order of the file."""
-    return tuple(
-        Rule(mapping.source, d.subject, d.weight, d.cluster or "")
-        for mapping in mappings.mappings
-        for d in mapping.destinations
-    )
-
-
 def render(mappings: AccountMappings) -> str:
     """The mappings as nats-server reads them in its configuration, and nothing else."""
     return mappings_block(
@@ -175,7 +166,11 @@ def record(warehouse: Warehouse, mappings: AccountMappings, *, account: str, see
             account=account,
             seed=seed,
             canonical=canonical(mappings, seed),
-            rules=rules_of(mappings),
+            rules=tuple(
+                Rule(mapping.source, d.subject, d.weight, d.cluster or "")
+                for mapping in mappings.mappings
+                for d in mapping.destinations
+            ),
             findings=tuple(
                 {field.name: str(getattr(finding, field.name)) for field in _FINDING}
                 for finding in check(mappings)
