@@ -60,7 +60,13 @@ class MappedDays(StreamDays):
         ..., "The mappings: a server configuration, an account JWT, JSON or YAML."
     )
     account: Account = "$G"
-    seed: Seed = setting(0, "The seed for all draws. The same seed gives the same rows.")
+    # What the table of mapping versions can hold.
+    seed: Seed = setting(
+        0,
+        "The seed for all draws. The same seed gives the same rows.",
+        ge=-(2**63),
+        le=2**63 - 1,
+    )
 
 
 class JudgedDays(StreamDays):

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, MonthTransform
 from pyspark.sql import SparkSession
@@ -331,6 +332,12 @@ def test_an_unknown_stream(spark: SparkSession, warehouse: tables.Warehouse) -> 
 def test_no_archive(spark: SparkSession, warehouse: tables.Warehouse) -> None:
     with pytest.raises(WarehouseError, match=r"no table nats\.messages"):
         transform(spark, settings(warehouse), MAPPINGS)
+
+
+@pytest.mark.parametrize("seed", [2**63, -(2**63) - 1])
+def test_a_seed_that_no_row_of_mapping_versions_can_hold(seed: int) -> None:
+    with pytest.raises(ValidationError, match="seed"):
+        TransformSettings(stream="S", mapping=Path("unused"), seed=seed)
 
 
 def written(warehouse: tables.Warehouse) -> list[Path]:
