@@ -22,9 +22,9 @@ Children of InvalidTransform follow nats-server's family under `ErrInvalidMappin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from nats_transform.untrusted import one_line, visible
@@ -159,21 +159,13 @@ class Refusals:
         self._kind = kind
         self._errors: list[NatsTransformError] = []
 
-    def collected(self) -> Refusals:
+    @contextmanager
+    def collected(self) -> Iterator[None]:
         """A context that keeps an error of a part, and those that it has of others."""
-        return self
-
-    def __enter__(self) -> None:
-        """Begins a part."""
-
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        """Ends a part."""
-        if not isinstance(error, self._kind):
-            return False
-        self._errors += [error, *error.others]
-        return True
+        try:
+            yield
+        except self._kind as error:
+            self._errors += [error, *error.others]
 
     def tell(self) -> None:
         """Raises the first error, if there is one; it has all others."""
