@@ -25,7 +25,7 @@ from nats_transform.config.tree import (
     field,
     plain,
 )
-from nats_transform.errors import InvalidConfig, NatsTransformError
+from nats_transform.errors import InvalidConfig, NatsTransformError, Place
 
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|(?<!\S)(?:#|//)[^\n]*|[][{}]|.', re.DOTALL)
 _SECRET_KEY = re.compile(r"^(pass(word)?|token|secret|seed)$", re.IGNORECASE)
@@ -78,17 +78,18 @@ def edited(text: str, path: str, account: str, edits: Sequence[Edit]) -> str:
 
 def _edited(text: str, path: str, account: str, edit: Edit) -> str:
     tree = parse_server_text(Source(), path, text)
-    key, (value,) = edit.block.partition(" ")[0].rstrip(":"), _values(edit.block)
+    ((key, block),) = _section(parse_server_text(Source(), "block", edit.block)).items()
     node, place, names = _holder(tree, account, edit)
     entry = field(_section(node), *names)
     if entry is None:
         start = end = _open(text, path, node)
         new = f"\n{edit.block.strip()}\n"
     else:
-        start = _offset(text, path, entry.place.path, entry.place.line, entry.place.column)
+        start = _offset(text, path, entry.place)
         end = _end(text, path, entry)
         line = text[text.rfind("\n", 0, start) + 1 : start]
-        new = _indented(edit.block, line[: len(line) - len(line.lstrip())])
+        indent = line[: len(line) - len(line.lstrip())]
+        new = edit.block.strip().replace("\n", f"\n{indent}")
         key = entry.key
     edited = text[:start] + new + text[end:]
     wanted: Any = plain(tree)
@@ -96,7 +97,7 @@ def _edited(text: str, path: str, account: str, edit: Edit) -> str:
     for step in place:
         inner = inner[step]
     inner.pop(key, None)
-    inner[key] = value
+    inner[key] = plain(block.node)
     try:
         said = plain(parse_server_text(Source(), path, edited))
     except InvalidConfig:
@@ -117,14 +118,8 @@ def block_of(text: str, path: str, account: str) -> tuple[str, int]:
     entry = field(_section(node), *MAPPINGS)
     if entry is None:
         raise Unsafe(f"account {account} has no mappings in it")
-    place = entry.node.place
-    start = _offset(text, path, place.path, place.line, place.column)
-    return text[start : _end(text, path, entry)], place.line or 1
-
-
-def _values(block: str) -> list[object]:
-    tree = plain(parse_server_text(Source(), "block", block))
-    return list(tree.values()) if isinstance(tree, dict) else []
+    start = _offset(text, path, entry.node.place)
+    return text[start : _end(text, path, entry)], entry.node.place.line or 1
 
 
 def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[str]]:
@@ -170,11 +165,11 @@ def _section(node: Node) -> Section:
     return node.value
 
 
-def _offset(text: str, path: str, place: str, line: int | None, column: int | None) -> int:
-    if place != path or line is None or column is None:
-        raise Unsafe(f"what changes is included from {place}")
+def _offset(text: str, path: str, place: Place) -> int:
+    if place.path != path or place.line is None or place.column is None:
+        raise Unsafe(f"what changes is included from {place.path}")
     lines = text.split("\n")
-    return sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
+    return sum(len(text) + 1 for text in lines[: place.line - 1]) + place.column - 1
 
 
 def _open(text: str, path: str, node: Node) -> int:
@@ -182,7 +177,7 @@ def _open(text: str, path: str, node: Node) -> int:
     place = node.place
     if (place.line, place.column) == (1, 1) and text[:1] != "{":
         return len(text)
-    start = _offset(text, path, place.path, place.line, place.column)
+    start = _offset(text, path, place)
     if text[start : start + 1] != "{":
         raise Unsafe("what changes is a variable")
     return start + 1
@@ -190,8 +185,7 @@ def _open(text: str, path: str, node: Node) -> int:
 
 def _end(text: str, path: str, entry: Entry) -> int:
     """Just behind the block of an entry."""
-    place = entry.node.place
-    start = _offset(text, path, place.path, place.line, place.column)
+    start = _offset(text, path, entry.node.place)
     if text[start : start + 1] not in ("{", "["):
         raise Unsafe(f"{entry.key} is a variable, or no block")
     depth = 0
@@ -202,10 +196,6 @@ def _end(text: str, path: str, entry: Entry) -> int:
     raise Unsafe(f"can't find the end of {entry.key}")
 
 
-def _indented(block: str, by: str) -> str:
-    return block.strip().replace("\n", f"\n{by}")
-
-
 def name_of_one(text: str, path: str) -> int | None:
     """The line with the name of one server of a cluster; None if all servers can have this text."""
     top = _section(parse_server_text(Source(), path, text))
@@ -213,9 +203,8 @@ def name_of_one(text: str, path: str) -> int | None:
     together = field(top, "cluster", "gateway")
     if name is None or together is None or name.node.place.path != path:
         return None
-    place = name.node.place
-    start = _offset(text, path, place.path, place.line, place.column)
-    return None if text[start : start + 1] == "$" else place.line
+    start = _offset(text, path, name.node.place)
+    return None if text[start : start + 1] == "$" else name.node.place.line
 
 
 def secrets(text: str, path: str) -> Iterator[int]:
