@@ -149,15 +149,6 @@ class Located:
     leaf_nodes: LeafNodes = NO_LEAF_NODES
 
 
-def load_all(path: str | os.PathLike[str]) -> list[Located]:
-    """Everything in a file: the mappings of each account, `$G` first, or one stream.
-
-    Raises:
-        InvalidConfig: the file cannot be read or is refused, with its line and column.
-    """
-    return _everything(os.fspath(path))
-
-
 def of_account(everything: list[Located], account: str | None, name: str) -> list[Located]:
     """What `load_all` gave for a file of this name, of one account if it names any.
 
@@ -176,8 +167,13 @@ def is_empty(config: AccountMappings | StreamConfig) -> bool:
 
 
 @no_search_for_cycles()
-def _everything(name: str) -> list[Located]:
-    source = Source()
+def load_all(path: str | os.PathLike[str]) -> list[Located]:
+    """Everything in a file: the mappings of each account, `$G` first, or one stream.
+
+    Raises:
+        InvalidConfig: the file cannot be read or is refused, with its line and column.
+    """
+    source, name = Source(), os.fspath(path)
     text = source.text(name)
     if not text.strip():
         raise Place(name).error("the file is empty; it needs mappings or a stream configuration")
