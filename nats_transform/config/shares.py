@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from nats_transform.accounts.sharing import PRIVATE, TOKEN, Entry, Shares
-from nats_transform.config.tree import Node, Section, field, lower, plain
+from nats_transform.config.tree import Section, field, lower, plain, sections_of, text_of
 from nats_transform.mappings.subject import SEPARATOR
 
 _POSITION = "account_token_position"
@@ -19,20 +19,20 @@ _KINDS = ("stream", "service")
 def shares_of_config(fields: Section) -> Shares:
     """The exports and imports of an account in a server configuration."""
     exports, imports = [], []
-    for section in _sections(fields, "exports"):
+    for section in sections_of(fields, "exports"):
         for kind in _KINDS:
-            if subject := _text(section, kind):
+            if subject := text_of(section, kind):
                 exports.append(Entry(kind, subject, rest=_rest(section, kind)))
-    for section in _sections(fields, "imports"):
+    for section in sections_of(fields, "imports"):
         for kind in _KINDS:
             entry = field(section, kind)
             if entry is not None and isinstance(entry.node.value, Mapping):
-                account = _text(entry.node.value, "account")
-                subject = _text(entry.node.value, "subject")
+                account = text_of(entry.node.value, "account")
+                subject = text_of(entry.node.value, "subject")
                 # The server makes nothing of the prefix of a service.
-                prefix = _text(section, "prefix") if kind == "stream" else ""
+                prefix = text_of(section, "prefix") if kind == "stream" else ""
                 dot = "" if prefix.endswith(SEPARATOR) else SEPARATOR
-                to = f"{prefix}{dot}{subject}" if prefix else _text(section, "to")
+                to = f"{prefix}{dot}{subject}" if prefix else text_of(section, "to")
                 if account and subject:
                     rest = _rest(section, kind, "to", "prefix")
                     imports.append(Entry(kind, subject, account, to, rest))
@@ -42,17 +42,19 @@ def shares_of_config(fields: Section) -> Shares:
 def shares_of_claims(claims: Section) -> Shares:
     """The exports and imports in the claims of an account JWT."""
     exports = [
-        Entry(_text(share, "type"), _text(share, "subject"), rest=_told(share, PRIVATE, _POSITION))
+        Entry(
+            text_of(share, "type"), text_of(share, "subject"), rest=_told(share, PRIVATE, _POSITION)
+        )
         for share in _of(claims, "exports")
     ]
     imports = [
         Entry(
-            _text(share, "type"),
-            _text(share, "subject"),
-            _text(share, "account"),
-            _text(share, "local_subject"),
+            text_of(share, "type"),
+            text_of(share, "subject"),
+            text_of(share, "account"),
+            text_of(share, "local_subject"),
             # A `to` is of the first version of JWTs, in which it was a prefix.
-            _told(share, TOKEN) | ({TOKEN: True} if _text(share, "to") else {}),
+            _told(share, TOKEN) | ({TOKEN: True} if text_of(share, "to") else {}),
         )
         for share in _of(claims, "imports")
     ]
@@ -65,23 +67,8 @@ def _told(fields: Section, *names: str) -> dict[str, object]:
 
 
 def _of(claims: Section, name: str) -> Iterator[Section]:
-    return (section for section in _sections(claims, name) if _text(section, "type") in _KINDS)
+    return (section for section in sections_of(claims, name) if text_of(section, "type") in _KINDS)
 
 
 def _rest(fields: Section, *known: str) -> dict[str, object]:
     return {k: plain(entry.node) for k, entry in fields.items() if lower(k) not in known}
-
-
-def _sections(fields: Section, name: str) -> Iterator[Section]:
-    entry = field(fields, name)
-    nodes: tuple[Node, ...] = ()
-    if entry is not None and isinstance(entry.node.value, tuple):
-        nodes = entry.node.value
-    for node in nodes:
-        if isinstance(node.value, Mapping):
-            yield node.value
-
-
-def _text(fields: Section, name: str) -> str:
-    entry = field(fields, name)
-    return entry.node.value if entry and isinstance(entry.node.value, str) else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -158,6 +158,26 @@ def field(entries: Section, *names: str) -> Entry | None:
             "thing, and nats-server may take either; keep one"
         )
     return named[0] if named else None
+
+
+def text_of(entries: Section, *names: str) -> str:
+    """The text of a `field`; "" if it is not there, or no string."""
+    entry = field(entries, *names)
+    return entry.node.value if entry and isinstance(entry.node.value, str) else ""
+
+
+def section_of(entries: Section, *names: str) -> Section:
+    """The map in a `field`; an empty one if it is not there, or no map."""
+    entry = field(entries, *names)
+    return entry.node.value if entry and isinstance(entry.node.value, Mapping) else {}
+
+
+def sections_of(entries: Section, *names: str) -> Iterator[Section]:
+    """The maps in the list of a `field`, without the empty ones."""
+    entry = field(entries, *names)
+    for node in entry.node.value if entry and isinstance(entry.node.value, tuple) else ():
+        if node.value and isinstance(node.value, Mapping):
+            yield node.value
 
 
 def has_variables(tree: Node) -> bool:
