@@ -17,7 +17,6 @@ from typing import TypeAlias
 from nats_transform.accounts.sharing import Entry, SharedStream
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import Place, printable
-from nats_transform.lint import regrets
 from nats_transform.lint.captured import Captured, stream_faults, streams_overlap
 from nats_transform.lint.findings import CODES, Finding, Severity
 from nats_transform.lint.obstacles import obstacles_to
@@ -124,14 +123,7 @@ def check(
                 _check_account(part, captured, clusters, seen, effort),
                 _sharing(part, origin.shared, effort),
                 _moving(part, moving, origin.imports, effort),
-                regrets.of_account(
-                    part,
-                    MAPPING,
-                    effort,
-                    imports=[each.local for each in origin.imports if each.kind == "stream"],
-                    zeros=origin.zeros,
-                    has_publishers=origin.has_publishers,
-                ),
+                _without_effect(part, origin, effort),
                 *(
                     _mapped_twice(part, other, path, effort)
                     for other, path in origin.beyond
@@ -141,7 +133,6 @@ def check(
         else:
             lints = chain(
                 check_stream(part, network, seen, effort),
-                regrets.of_stream(part),
                 filter(None, [overlapping.get(f"stream {part.name}")]),
             )
         findings += [origin.locate(finding) for finding in lints]
@@ -361,6 +352,25 @@ def _sharing(
                     mapping,
                     transform,
                 )
+
+
+def _without_effect(account: AccountMappings, origin: Origin, effort: Effort) -> Iterator[Finding]:
+    """The mappings that miss messages, or get all of them, by where they or their messages are."""
+    imports = [each.local for each in origin.imports if each.kind == "stream"]
+    imported = SubjectIndex(imports, effort)
+    for mapping in account.mappings:
+        if covered := imported.colliding(mapping.source):
+            message = f"what the account imports under {printable(imports[covered[0]])} "
+            message += f"(and {len(covered) - 1:,} more) " if len(covered) > 1 else ""
+            yield _found("import-not-mapped", message + "keeps its subjects", mapping)
+        for destination in mapping.destinations:
+            if (mapping.source, destination.subject) in origin.zeros:
+                message = "all messages go here, although the file says 0"
+                source, subject = mapping.source, destination.subject
+                yield Finding("zero-is-all", message, source, subject, MAPPING)
+        if not origin.has_publishers:
+            message = "no user belongs to the account $G, so nobody publishes what it maps"
+            yield _found("nobody-publishes", message, mapping)
 
 
 def _mapped_twice(

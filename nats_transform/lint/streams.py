@@ -19,6 +19,8 @@ from nats_transform.streams.network import Network, taken
 from nats_transform.streams.stream import StreamConfig
 from nats_transform.words import and_more
 
+_BUCKETS = (("KV_", "$KV."), ("OBJ_", "$O."))
+
 
 def check_stream(
     stream: StreamConfig, network: Network, seen: Subjects, effort: Effort
@@ -43,6 +45,16 @@ def check_stream(
             yield Finding(code, message, source, destination, where)
     yield from _sources(stream, effort)
     yield from _republish(stream, network)
+    names = list(dict.fromkeys(source.name for source in stream.sources))
+    if len(names) > 1 and stream.duplicate_window:
+        yield Finding(
+            "same-ids",
+            f"of two messages with one ID from {' and '.join(names[:2])} it stores one",
+            place=f"stream {stream.name}, duplicate_window",
+        )
+    for kind, front in _BUCKETS:
+        if stream.name.startswith(kind):
+            yield from _bucket(stream, kind, front)
 
 
 def _stream_transforms(
@@ -114,6 +126,11 @@ def _republish(stream: StreamConfig, network: Network) -> Iterator[Finding]:
         yield found(
             "blank", "nats-server does not refuse a blank here, but nobody can subscribe to it"
         )
+    if stream.retention == "interest":
+        yield found(
+            "republish-interest",
+            "a message that no consumer of the stream wants is neither stored nor republished",
+        )
     circle = network.circle(stream)
     if circle:
         yield found("republish-loop", f"the messages loop forever: {' -> '.join(circle)}")
@@ -121,6 +138,21 @@ def _republish(stream: StreamConfig, network: Network) -> Iterator[Finding]:
         if other.name not in circle:
             yield found(
                 "republish-caught", f"stream {other.name} captures the republished messages"
+            )
+
+
+def _bucket(stream: StreamConfig, kind: str, front: str) -> Iterator[Finding]:
+    """The sources of other buckets that bring keys to where no client of the bucket looks."""
+    own = f"{front}{stream.name.removeprefix(kind)}.{ANY_TAIL}"
+    for source in stream.sources:
+        brought = [p for p in taken(source) if not (source.consumer and p == ANY_TAIL)]
+        if source.name.startswith(kind) and not all(
+            is_subset(pattern, of=own) for pattern in brought or (ANY_TAIL,)
+        ):
+            yield Finding(
+                "bucket-source",
+                f"clients look for keys under {printable(own)}, where this source puts none",
+                place=f"stream {stream.name}, source {source.name}",
             )
 
 
