@@ -127,8 +127,7 @@ def balance(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """For each target, the fewest and the most messages that can have come to it.
 
     Attributes:

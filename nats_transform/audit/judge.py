@@ -131,7 +131,7 @@ def _judged_rule(
     samples = (rule.whole, *rule.buckets, *regimes_judged)
     judged = _judged(samples, rule.targets, criteria, errors)
     alarm = None
-    if criteria.sequential and not rule.is_blind:
+    if criteria.sequential and rule.hours and not rule.is_blind:
         alarm = _alarm(rule, criteria, design.sample)
     if rule.is_blind:
         judged = [
@@ -240,9 +240,8 @@ def _sides(
     For the second question hits and misses are exchanged. Messages of unknown destination are
     counted where they make an alarm less likely.
     """
-    edges = [sample.bounds for sample in samples]
-    least, rest_most = (np.array([getattr(b, x)[n] for b in edges]) for x in ("least", "rest_most"))
-    most, rest_least = (np.array([getattr(b, x)[n] for b in edges]) for x in ("most", "rest_least"))
+    bounds = np.array([sample.bounds for sample in samples])
+    least, rest_most, most, rest_least = bounds[:, :, n].T
     yield least, rest_most, target.expected + tolerance
     yield rest_least, most, 1 - (target.expected - tolerance)
 
@@ -282,14 +281,12 @@ def _judged(
 ) -> list[Split]:
     """The verdicts on some samples, each with its error."""
     certain = np.array([sample.certain for sample in samples])
-    bounds = [sample.bounds for sample in samples]
+    bounds = np.array([sample.bounds for sample in samples])
+    least, rest_most, most, rest_least = bounds.swapaxes(0, 1)
     if criteria.sequential:
         low, high, outside = _judged_at_any_look(samples, targets, criteria, errors[0].level)
     else:
         levels = np.array([[error.level] for error in errors])
-        least, most = np.array([b.least for b in bounds]), np.array([b.most for b in bounds])
-        rest_most = np.array([b.rest_most for b in bounds])
-        rest_least = np.array([b.rest_least for b in bounds])
         low, _ = statistics.intervals(least, least + rest_most, levels)
         _, high = statistics.intervals(most, most + rest_least, levels)
         expected = np.array([target.expected for target in targets])
@@ -299,10 +296,7 @@ def _judged(
         )
     power = 1 - (1 - statistics.POWER) / max(1, intervals(len(targets)))
     # A p-value is right at one look only.
-    is_tested = [
-        bool(s.certain.sum()) and (b.least == b.most).all() and not criteria.sequential
-        for s, b in zip(samples, bounds, strict=True)
-    ]
+    is_tested = certain.any(axis=1) & (least == most).all(axis=1) & (not criteria.sequential)
     fits = iter(
         statistics.fits(certain[is_tested].tolist(), [target.expected for target in targets])
     )
@@ -331,12 +325,7 @@ def _judged(
         has_cause = verdict in (Verdict.OUTSIDE, Verdict.UNDECIDED)
         test = None
         if tested:
-            fit = next(fits)
-            test = Goodness(
-                method=fit.method,
-                p_value=fit.p_value,
-                p_adjusted=min(1.0, fit.p_value * error.tests),
-            )
+            test = _goodness(next(fits), error.tests)
         splits.append(
             Split(
                 from_=sample.start,
@@ -350,6 +339,11 @@ def _judged(
             )
         )
     return splits
+
+
+def _goodness(fit: statistics.Fit, tests: int) -> Goodness:
+    p_adjusted = min(1.0, fit.p_value * tests)
+    return Goodness(method=fit.method, p_value=fit.p_value, p_adjusted=p_adjusted)
 
 
 def _judged_destination(
@@ -461,11 +455,7 @@ def _total(
         test = statistics.homogeneity(
             [spread(rule.whole, rule.targets, ends).certain.tolist() for rule, _ in members]
         )
-        same = Goodness(
-            method=test.method,
-            p_value=test.p_value,
-            p_adjusted=min(1.0, test.p_value * len(design.totals)),
-        )
+        same = _goodness(test, len(design.totals))
     out = [audit for _, audit in members if audit.verdict is Verdict.OUTSIDE]
     hides = (split.verdict is Verdict.OUTSIDE) != bool(out)
     return ClustersAudit(
