@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from nats_transform.lint.findings import CODES as CHECK_CODES
@@ -258,21 +258,9 @@ _CODES = {
         "there will be more than twice as many distinct subjects as today",
         "remove random numbers from subjects",
     ),
-    "mirror-filter": Code(
-        _E,
-        "a mirror filters by the old subjects, and nats-server doesn't let you change a mirror "
-        "(10055)",
-        "turn the mirror into a stream, which cannot be undone: update it without `mirror` "
-        "(servers from 2.12 on), then let it source the same stream with both subjects, starting "
-        "at its last sequence + 1. Or make another stream that sources both, and move the readers "
-        "there",
-    ),
-    "service-import": Code(
-        _E,
-        "a mapping moves requests away from their service import, and no import can take them "
-        "under their new names",
-        "write a source that doesn't cover the requests",
-    ),
+    # Between two mappings these are certain; `check` knows only one of them.
+    "mirror-filter": replace(CHECK_CODES["mirror-filter"], severity=_E),
+    "service-import": replace(CHECK_CODES["service-import"], severity=_E),
     "stream-refused": Code(
         _E,
         "nats-server refuses a stream that captures both the old and the new subjects",
