@@ -71,7 +71,7 @@ class Database:
             relation = self._connection.read_parquet(str(file))
             (relation.create if file.stem in _SMALL else relation.create_view)(file.stem)
         numbers = [(number,) for number in range(len(questions))]
-        self.table("layers", pa.schema({"layer": pa.int32()}), numbers)
+        self.table("layers", numbers, layer=pa.int32())
         self._once: dict[object, Any] = {}
         self._counts: dict[tuple[str, int], list[Counted]] = {}
 
@@ -79,11 +79,11 @@ class Database:
         """Close the database, which frees its memory and its files."""
         self._connection.close()
 
-    def table(self, name: str, schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> None:
-        """Make a small table."""
-        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
-        self._connection.from_arrow(pa.table(arrays, schema=schema)).create(name)
+    def table(self, name: str, rows: Sequence[tuple[object, ...]], /, **types: pa.DataType) -> None:
+        """Make a small table, whose columns have these names and types."""
+        columns = list(zip(*rows, strict=True)) or [()] * len(types)
+        arrays = [pa.array(c, kind) for c, kind in zip(columns, types.values(), strict=True)]
+        self._connection.from_arrow(pa.table(arrays, names=list(types))).create(name)
 
     def run(self, query: str, *parameters: object) -> None:
         """Run a query without a result."""

@@ -41,8 +41,7 @@ class Access(Analysis):
             for how, side in (("publish", user.publish), ("subscribe", user.subscribe))
             if side != Allowance()
         ]
-        schema = pa.schema({"layer": pa.int32(), "how": pa.string(), "number": pa.int32()})
-        database.table("users", schema, rows)
+        database.table("users", rows, layer=pa.int32(), how=pa.string(), number=pa.int32())
 
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         users = database.questions[layer].users

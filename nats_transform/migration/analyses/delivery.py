@@ -86,17 +86,16 @@ class Delivery(Analysis):
                 for feed in sorted(feeds & numbers.keys()):
                     other = numbers[feed]
                     rows.append((layer, "source-stops", [number, other], other, "takes", other))
-        schema = pa.schema(
-            {
-                "layer": pa.int32(),
-                "code": pa.string(),
-                "about": pa.list_(pa.int32()),
-                "stream": pa.int32(),
-                "how": pa.string(),
-                "other": pa.int32(),
-            }
+        database.table(
+            "watched",
+            rows,
+            layer=pa.int32(),
+            code=pa.string(),
+            about=pa.list_(pa.int32()),
+            stream=pa.int32(),
+            how=pa.string(),
+            other=pa.int32(),
         )
-        database.table("watched", schema, rows)
 
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         streams = [shown(stream.name) for stream in database.questions[layer].streams]

@@ -68,16 +68,10 @@ class Features(Analysis):
         if not streams and "counter" in words:  # of counters, the messages tell
             rows += [row(at, "counter-restarts", -1) for at in range(len(database.questions))]
         adding = [row(at, "counted-twice", n) for at, n, stream in streams if sums(stream)]
-        schema = pa.schema(
-            {
-                "layer": pa.int32(),
-                "code": pa.string(),
-                "stream": pa.int32(),
-                "word": pa.string(),
-            }
-        )
-        database.table("features", schema, rows)
-        database.table("sums", schema, adding)
+        number, text = pa.int32(), pa.string()
+        types = {"layer": number, "code": text, "stream": number, "word": text}
+        database.table("features", rows, **types)
+        database.table("sums", adding, **types)
 
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         streams = database.questions[layer].streams

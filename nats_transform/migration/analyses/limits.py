@@ -116,6 +116,5 @@ def _crowd(database: Database) -> None:
         for number, stream in enumerate(question.streams)
         if stream.max_msgs_per_subject > 0
     ]
-    schema = pa.schema({"layer": pa.int32(), "stream": pa.int32(), "room": pa.int64()})
-    database.table("limited", schema, limited)
+    database.table("limited", limited, layer=pa.int32(), stream=pa.int32(), room=pa.int64())
     database.run(_CROWDED)

@@ -106,8 +106,7 @@ def _spreads(database: Database) -> dict[int, tuple[int, int, Balance | None]]:
         if (count := max(1, partition.count)) <= MOST_PARTITIONS
         for number in {count, *range(max(2, count - NEARBY), count + NEARBY + 1)}
     ]
-    schema = pa.schema({"share": pa.int32(), "partitions": pa.int64()})
-    database.table("tried", schema, tried)
+    database.table("tried", tried, share=pa.int32(), partitions=pa.int64())
     counts: dict[int, dict[int, list[int]]] = {}
     for share, number in tried:
         counts.setdefault(share, {})[number] = [0] * number

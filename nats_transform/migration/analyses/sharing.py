@@ -63,8 +63,7 @@ class Sharing(Analysis):
             for layer, question in enumerate(database.questions)
             for number, share in enumerate(dict.fromkeys(question.shared))
         ]
-        schema = pa.schema({"layer": pa.int32(), "number": pa.int32(), "importer": pa.int32()})
-        database.table("shared", schema, rows)
+        database.table("shared", rows, layer=pa.int32(), number=pa.int32(), importer=pa.int32())
 
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         shared = tuple(dict.fromkeys(database.questions[layer].shared))

@@ -17,7 +17,6 @@ _MOST = (8, 6, 4, 3)
 """How many branches a branch has, by level: a page of all of them is below half a megabyte."""
 DEEP = 500_000
 """With more subjects than this the tree has two levels: others take too long to count."""
-_SCHEMA = pa.schema({"name": pa.string()})
 # A subject may be no UTF-8. DuckDB's text has escapes for all but ASCII, also for backslashes.
 _LEVEL = """
 WITH rows AS (
@@ -63,7 +62,7 @@ def tree(database: Database, side: Literal["before", "after"], subjects: int) ->
     if sums[0] is None:  # nothing legal
         return Branch("", 0, 0, 0, 0)
     kept = f"{side}_0"
-    database.table(kept, _SCHEMA, [("",)])
+    database.table(kept, [("",)], name=pa.string())
     below: dict[str, tuple[Sequence[Mapping[str, Any]], int]] = {}
     levels = list(zip(_MOST, _PARENTS, strict=True))
     for level, (most, parent) in enumerate(levels[: 2 if subjects > DEEP else None], 1):
@@ -73,7 +72,7 @@ def tree(database: Database, side: Literal["before", "after"], subjects: int) ->
         below |= {name: (largest, count) for name, count, largest in rows}
         kept = f"{side}_{level}"
         names = [(_below(name, b["token"]),) for name, _, largest in rows for b in largest]
-        database.table(kept, _SCHEMA, names)
+        database.table(kept, names, name=pa.string())
     return _branch("", "", sums, below)
 
 
