@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -68,16 +67,16 @@ class Outcomes:
                     for block in batch.renamed():
                         renamed.write_batch(block)
                 self.subjects += int(numbers[-1]) + 1 if len(numbers) else 0
-        self._write("ways", list(self._ways.rows.values()))
-        self._write("stays", _transposed("stays", self._ways.stays))
+        self._write("ways", self._ways.rows)
+        self._write("stays", self._ways.stays)
         forms = [(number, *form) for form, number in self._forms.numbers.items()]
         receivers = [
             (number, *end, encode(end.name(self._questions[end.layer])))
             for number, *_, all_ in forms
             for end in sorted(all_)
         ]
-        self._write("forms", _transposed("forms", [form[:-1] for form in forms]))
-        self._write("receivers", _transposed("receivers", receivers))
+        self._write("forms", [form[:-1] for form in forms])
+        self._write("receivers", receivers)
         pa.default_memory_pool().release_unused()
 
     def _batch(self, rows: pa.RecordBatch, ids: Numbers, sizes: Numbers) -> _Batch:
@@ -110,14 +109,11 @@ class Outcomes:
             write_statistics=["side", "way", "subject_id", "row_id"],
         )
 
-    def _write(self, name: str, columns: Sequence[Sequence[Any]]) -> None:
+    def _write(self, name: str, rows: Sequence[tuple[object, ...]]) -> None:
         schema = SCHEMAS[name]
+        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
         arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
         pq.write_table(pa.table(arrays, schema=schema), str(self._folder / f"{name}.parquet"))
-
-
-def _transposed(name: str, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
-    return list(zip(*rows, strict=True)) or [[]] * len(SCHEMAS[name])
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from nats_transform.kernel.accounts import compile_destinations
+from nats_transform.kernel.accounts import compile_destinations, places_of
 from nats_transform.kernel.rules import State
-from nats_transform.mappings.mapping import AccountMappings, Fate, Mapping
+from nats_transform.mappings.mapping import AccountMappings, Fate
 from nats_transform.mappings.subject import ANY_TOKEN, SEPARATOR, decode, encode
 from nats_transform.mappings.subject_index import SubjectIndex
 from nats_transform.mappings.symbolic import reversed_mappings
@@ -21,7 +21,7 @@ from nats_transform.migration.question import Question
 from nats_transform.migration.tables.forms import Form, Receiver, Renamed
 from nats_transform.migration.tables.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.migration.tables.made import Made, numbers_drawn, result
-from nats_transform.migration.tables.schemas import SCHEMAS, SIDES
+from nats_transform.migration.tables.schemas import SIDES
 from nats_transform.migration.tables.texts import Classes, Looks, Numbers, Words, flags, same
 from nats_transform.streams.features import CARRIED
 
@@ -76,7 +76,7 @@ class _Ends:
         self, number: int, cluster: str | None, chosen: Sequence[str | None]
     ) -> Iterator[End]:
         mapping = self._mappings[number]
-        places = _places(mapping)
+        places = [share.destination for share in places_of(mapping)]
         for share in mapping.shares(cluster):
             if not share.weight or (chosen and share.destination != chosen[0]):
                 continue
@@ -86,15 +86,8 @@ class _Ends:
                 fate = Fate.LOST if share.destination is None else Fate.INVALID
                 yield End(-1, percent, *texts, fate)
             else:
-                place = places[share.destination or ""]
+                place = places.index(share.destination)
                 yield End(place, percent, *texts, draws=numbers_drawn(share.transform))
-
-
-def _places(mapping: Mapping) -> dict[str, int]:
-    """The place of each destination, as `compile_destinations` has them."""
-    shares = (share for _, share in mapping.ends() if share.weight and share.transform)
-    names = dict.fromkeys(share.destination or "" for share in shares)
-    return {name: place for place, name in enumerate(names)}
 
 
 class Column(NamedTuple):
@@ -151,7 +144,7 @@ class Ways:
     Attributes:
         all: the ways by their numbers.
         shares: the number of each source of a mapping with one of its destinations.
-        rows: the columns of the table.
+        rows: the rows of the table.
         stays: the rows of the table of the ends that a stream stores under the same name.
     """
 
@@ -162,7 +155,7 @@ class Ways:
         self._numbers: dict[tuple[object, ...], int] = {}
         self.all: list[Way] = []
         self.shares: dict[tuple[str, str | None], int] = {}
-        self.rows: dict[str, list[Any]] = {name: [] for name in SCHEMAS["ways"].names}
+        self.rows: list[tuple[object, ...]] = []
         self.stays: list[tuple[int, ...]] = []
 
     def of(
@@ -275,8 +268,7 @@ class Ways:
                     made.comes_back if made else False,
                     min(end.draws, 2**62),
                 )
-                for values, value in zip(self.rows.values(), row, strict=True):
-                    values.append(value)
+                self.rows.append(row)
         numbers = [
             {places[side, end.place]: number for number, end in enumerate(of) if end.place >= 0}
             for side, of in enumerate(ends)
