@@ -258,17 +258,12 @@ def hours_until(rates: Floats, messages: int) -> Floats | None:
     weeks = np.ceil(messages / week) - 1  # the last message is in the part that is looked up
     rest = messages - weeks * week
     ahead = np.concatenate([[0.0], np.tile(rates, 2).cumsum()])
-    hours = []
-    for start in range(WEEK):
-        # Rounding must not lead past a week without traffic at its end.
-        wanted = min(ahead[start] + rest, ahead[start + WEEK])
-        hour = int(np.searchsorted(ahead, wanted, side="left"))
-        part = 0.0
-        if hour > start:
-            part = (wanted - ahead[hour - 1]) / max(ahead[hour] - ahead[hour - 1], 1e-9)
-            hour -= 1
-        hours.append(weeks * WEEK + hour - start + part)
-    return np.array(hours, np.float64)
+    starts = np.arange(WEEK)
+    # Rounding must not lead past a week without traffic at its end.
+    wanted = np.minimum(ahead[:WEEK] + rest, ahead[WEEK : 2 * WEEK])
+    last = np.maximum(np.searchsorted(ahead, wanted, side="left") - 1, starts)
+    part = (wanted - ahead[last]) / np.maximum(ahead[last + 1] - ahead[last], 1e-9)
+    return np.asarray(weeks * WEEK + last - starts + part, np.float64)
 
 
 def _canary(

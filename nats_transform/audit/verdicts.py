@@ -36,19 +36,6 @@ def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=WORST_FIRST.index, default=Verdict.NOTHING)
 
 
-def tolerance_of(share: float, most: float) -> float:
-    """The tolerance of a share: at most half of the share itself and of the rest.
-
-    So nothing at all is never within a weight, and everything never within a smaller one. A share
-    of 0 or 1 has no such limit: there it is one of the two.
-
-    Args:
-        share: the expected share, as a fraction.
-        most: the tolerance that was asked for, as a fraction.
-    """
-    return min(most, *(part / 2 for part in (share, 1 - share) if part > 0))
-
-
 @dataclass(frozen=True, slots=True)
 class Criteria:
     """What a split is compared with.
@@ -81,8 +68,14 @@ class Criteria:
             )
 
     def tolerance_of(self, share: float) -> float:
-        """How much may be added to or taken from an expected share; both are fractions."""
-        return tolerance_of(share, self.tolerance / 100)
+        """How much may be added to or taken from an expected share; both are fractions.
+
+        At most half of the share itself and of the rest: so nothing at all is never within a
+        weight, and everything never within a smaller one. A share of 0 or 1 has no such limit:
+        there it is one of the two.
+        """
+        halves = (part / 2 for part in (share, 1 - share) if part > 0)
+        return min(self.tolerance / 100, *halves)
 
 
 Kind: TypeAlias = Literal["destination", "remainder", "lost", "unlisted", "unmapped", "uncaptured"]
