@@ -75,6 +75,28 @@ _SETTLED: dict[Literal["schedules", "counters"], tuple[str, str, str, str]] = {
     ),
 }
 """Title, reason and what to do, or do to undo it, where a mapping moves what a stream keeps."""
+_ROOM: dict[Literal["expand", "contract"], Sequence[tuple[Sequence[str], str, str]]] = {
+    "expand": (
+        (("stream",), "Let streams store the new subjects", "without it, nobody stores them"),
+        (("consumer",), "Let consumers get the new subjects", "without it, they wait unread"),
+        (("permissions",), "Allow users the new subjects", "without it, the server refuses them"),
+        (
+            ("exports", "imports"),
+            "Let other accounts get the new subjects",
+            "without it, these accounts get fewer messages with each stage",
+        ),
+    ),
+    "contract": tuple(
+        (kinds, f"Remove the old subjects from {whom}", f"{why} any more")
+        for kinds, whom, why in (
+            (("consumer",), "consumers", "nothing comes under them"),
+            (("stream",), "streams", "nobody publishes under them"),
+            (("imports", "exports"), "other accounts", "nothing comes under them"),
+            (("permissions",), "users", "nobody needs them"),
+        )
+    ),
+}
+"""What changes together, the title and the reason, in an order in which no message is refused."""
 _BY_PEOPLE = {
     "counted-twice": "before this step, subtract from each counter's old name what you will add "
     "to its new name afterwards, with the header `Nats-Transform-Carried: OLD NAME`, or let it "
@@ -142,11 +164,11 @@ def build(
     settling = tuple(_settle(question.streams, changing))
     programs = _programs(changing, dry_run, {change.settles for change in settling})
     steps = [
-        *_expand(ever),
+        *_room("expand", ever),
         *_hold(dry_run),
         *_shift(question.current, switch, account, needs, programs),
         *settling,
-        *_contract(ever),
+        *_room("contract", ever),
     ]
     return planned(
         steps=tuple(step.model_copy(update={"number": n}) for n, step in enumerate(steps, 1)),
@@ -194,19 +216,13 @@ def _audited(changing: Moves, both: Dependents) -> str | None:
     return None
 
 
-def _expand(ever: Sequence[Dependents]) -> Iterable[Step]:
-    """The steps that make room for the new names, in an order in which no message is refused."""
-    for kinds, title, why in (
-        (("stream",), "Let streams store the new subjects", "without it, nobody stores them"),
-        (("consumer",), "Let consumers get the new subjects", "without it, they wait unread"),
-        (("permissions",), "Allow users the new subjects", "without it, the server refuses them"),
-        (
-            ("exports", "imports"),
-            "Let other accounts get the new subjects",
-            "without it, these accounts get fewer messages with each stage",
-        ),
-    ):
-        yield from _step("expand", kinds, title, why, ever)
+def _room(phase: Literal["expand", "contract"], ever: Sequence[Dependents]) -> Iterable[Step]:
+    """The steps that make room for the new names, or take the old ones away."""
+    old, new = ever[:2] if phase == "expand" else ever[1:]
+    for kinds, title, why in _ROOM[phase]:
+        differences = tuple(change for kind in kinds for change in changes(old, new, kind, ever))
+        if differences:
+            yield Step(number=0, phase=phase, title=title, why=why, changes=differences)
 
 
 def _hold(dry_run: DryRun) -> Iterable[Step]:
@@ -242,41 +258,6 @@ def _settle(streams: Sequence[StreamConfig], changing: Moves) -> Iterable[Step]:
                 number=0, phase="settle", title=title, why=why, changes=(), by_hand=by_hand,
                 undo_by_hand=undo, settles=settles, streams=tuple(names),
             )  # fmt: skip
-
-
-def _contract(ever: Sequence[Dependents]) -> Iterable[Step]:
-    for kinds, title, why in (
-        (
-            ("consumer",),
-            "Remove the old subjects from consumers",
-            "nothing comes under them any more",
-        ),
-        (
-            ("stream",),
-            "Remove the old subjects from streams",
-            "nobody publishes under them any more",
-        ),
-        (
-            ("imports", "exports"),
-            "Remove the old subjects from other accounts",
-            "nothing comes under them any more",
-        ),
-        (("permissions",), "Remove the old subjects from users", "nobody needs them any more"),
-    ):
-        yield from _step("contract", kinds, title, why, ever)
-
-
-def _step(
-    phase: Literal["expand", "contract"],
-    kinds: Sequence[str],
-    title: str,
-    why: str,
-    ever: Sequence[Dependents],
-) -> Iterable[Step]:
-    old, new = ever[:2] if phase == "expand" else ever[1:]
-    differences = tuple(change for kind in kinds for change in changes(old, new, kind, ever))
-    if differences:
-        yield Step(number=0, phase=phase, title=title, why=why, changes=differences)
 
 
 def _shift(
