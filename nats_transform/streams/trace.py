@@ -196,26 +196,22 @@ def _paths(
 ) -> Iterator[Path]:
     listed = {mapping.source for mapping in account.mappings if mapping.lists_source}
     for outcome, percent in outcomes:
-        path = _path(outcome, percent, network, listed)
-        if leaf_node is not None and path.subject is not None:
-            beyond = _paths(leaf_node.outcomes(path.subject), leaf_node, Network(()))
-            path = path.model_copy(update={"leaf_node": list(beyond)})
-        yield path
-
-
-def _path(outcome: Outcome, percent: int, network: Network, listed: set[str]) -> Path:
-    source = outcome.mapping_source
-    is_left_over = source is not None and source == outcome.mapping_destination
-    return Path(
-        percent=percent,
-        fate=outcome.fate,
-        subject=outcome.subject,
-        mapping_source=outcome.mapping_source,
-        mapping_destination=outcome.mapping_destination,
-        is_remainder=is_left_over and source not in listed,
-        reason=outcome.reason,
-        streams=[] if outcome.subject is None else _steps(outcome.subject, network),
-    )
+        subject, source = outcome.subject, outcome.mapping_source
+        is_left_over = source is not None and source == outcome.mapping_destination
+        beyond: Iterable[Path] = ()
+        if leaf_node is not None and subject is not None:
+            beyond = _paths(leaf_node.outcomes(subject), leaf_node, Network(()))
+        yield Path(
+            percent=percent,
+            fate=outcome.fate,
+            subject=subject,
+            mapping_source=source,
+            mapping_destination=outcome.mapping_destination,
+            is_remainder=is_left_over and source not in listed,
+            reason=outcome.reason,
+            streams=[] if subject is None else _steps(subject, network),
+            leaf_node=list(beyond),
+        )
 
 
 def _steps(subject: str, network: Network) -> list[StreamStep]:
