@@ -117,8 +117,7 @@ class Mapping:
     destinations: Sequence[Destination]
     filter: Filter = field(init=False, repr=False, compare=False)
     transforms: tuple[Transform, ...] = field(init=False, repr=False, compare=False)
-    _scoped: dict[str, tuple[Share, ...]] = field(init=False, repr=False, compare=False)
-    _general: tuple[Share, ...] = field(init=False, repr=False, compare=False)
+    _by_scope: dict[str | None, tuple[Share, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not is_valid_filter(self.source):
@@ -130,8 +129,7 @@ class Mapping:
         known = tuple(filter(None, transforms.values()))
         object.__setattr__(self, "filter", known[0].filter if known else Filter(self.source))
         object.__setattr__(self, "transforms", known)
-        object.__setattr__(self, "_general", shares.pop(None))
-        object.__setattr__(self, "_scoped", shares)
+        object.__setattr__(self, "_by_scope", shares)
 
     def _validate(self) -> dict[str, Transform | None]:
         transforms: dict[str, Transform | None] = {}
@@ -201,12 +199,12 @@ class Mapping:
     @property
     def clusters(self) -> tuple[str, ...]:
         """The clusters that have destinations of their own, in the order of the config."""
-        return tuple(self._scoped)
+        return tuple(cluster for cluster in self._by_scope if cluster)
 
     @property
     def scopes(self) -> tuple[str | None, ...]:
         """None for the general list, then the clusters that have destinations of their own."""
-        return (None, *self._scoped)
+        return tuple(self._by_scope)
 
     def ends(self) -> Iterator[tuple[str | None, Share]]:
         """Each share of each scope, with its scope: all possible ends of a message."""
@@ -224,7 +222,7 @@ class Mapping:
 
         A cluster without an entry, and None, get the general list.
         """
-        return self._scoped.get(cluster, self._general) if cluster else self._general
+        return self._by_scope.get(cluster or None, self._by_scope[None])
 
     def is_drawn(self, cluster: str | None = None) -> bool:
         """Whether a draw is made, which a single destination at 100 % does not need."""
