@@ -11,10 +11,6 @@ import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingABC
 
-from nats_transform.accounts.leaf_nodes import LeafNodes
-from nats_transform.accounts.sharing import Shares
-from nats_transform.config.leaf_nodes import leaf_nodes_of
-from nats_transform.config.shares import shares_of_config
 from nats_transform.config.tree import (
     LEAF_NODES,
     MAPPINGS,
@@ -95,42 +91,23 @@ def account_mappings(tree: Node) -> dict[str, AccountMappings]:
     return mappings
 
 
-def account_shares(tree: Node) -> dict[str, Shares]:
-    """The exports and imports of every account, in a configuration that is valid."""
-    return {name: shares_of_config(fields) for name, fields in _fields(tree).items()}
+def has_global_users(accounts: MappingABC[str, Section]) -> bool:
+    """Whether somebody can publish in `$G`. Nobody can if only accounts name users.
 
-
-def account_leaf_nodes(tree: Node) -> dict[str, LeafNodes]:
-    """The leaf node connections of every account that has some, in a valid configuration."""
-    return leaf_nodes_of(entries_of(tree), _fields(tree), GLOBAL_ACCOUNT)
-
-
-def has_global_users(tree: Node) -> bool:
-    """Whether somebody can publish in `$G`. Nobody can if only accounts name users."""
-    top = entries_of(tree)
+    Args:
+        accounts: the fields of each account.
+    """
+    top = accounts[GLOBAL_ACCOUNT]
     if any(field(top, name) for name in ("authorization", *LEAF_NODES, *OPERATOR, "mqtt")):
         return True
     system = field(top, "system_account", "system")
     # With users of the system account alone, everybody else is in `$G`.
-    known = ("$SYS", system.node.value if system is not None else None)
-    users = [
-        field(fields, "users")
-        for name, fields in _fields(tree).items()
-        if fields is not top and name not in known
-    ]
+    known = (GLOBAL_ACCOUNT, "$SYS", system.node.value if system is not None else None)
+    users = [field(fields, "users") for name, fields in accounts.items() if name not in known]
     return not any(user is not None and user.node.value for user in users)
 
 
-def mapping_places(tree: Node) -> dict[str, dict[str, Place]]:
-    """The place of each mapping of every account, by source, in a configuration that is valid."""
-    return {
-        name: places_of(entries_of(entry.node))
-        for name, fields in _fields(tree).items()
-        if (entry := field(fields, *MAPPINGS)) is not None
-    }
-
-
-def _fields(tree: Node) -> dict[str, Section]:
+def account_fields(tree: Node) -> dict[str, Section]:
     """The fields of every account; those of `$G` stand at the top level of the file."""
     top = entries_of(tree)
     sections = {GLOBAL_ACCOUNT: top}
@@ -140,6 +117,12 @@ def _fields(tree: Node) -> dict[str, Section]:
             if not section.is_variable:
                 sections[name] = entries_of(section.node)
     return sections
+
+
+def mapping_places(fields: Section) -> dict[str, Place]:
+    """The place of each mapping of an account, by its source."""
+    entry = field(fields, *MAPPINGS)
+    return places_of(entries_of(entry.node)) if entry is not None else {}
 
 
 def places_of(mappings: Section) -> dict[str, Place]:

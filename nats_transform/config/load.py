@@ -15,9 +15,8 @@ from nats_transform.collector import no_search_for_cycles
 from nats_transform.config.accounts import (
     GLOBAL_ACCOUNT,
     TOP_FIELDS,
-    account_leaf_nodes,
+    account_fields,
     account_mappings,
-    account_shares,
     entries_of,
     has_global_users,
     mapping_places,
@@ -34,7 +33,9 @@ from nats_transform.config.documents import (
 )
 from nats_transform.config.json_text import parse_json
 from nats_transform.config.jwt import AccountClaims, account_claims, decode_account, find_token
+from nats_transform.config.leaf_nodes import leaf_nodes_of
 from nats_transform.config.server_conf import parse_server_text
+from nats_transform.config.shares import shares_of_config
 from nats_transform.config.source import Source
 from nats_transform.config.tree import Node, Section, has_variables, lower, quoted
 from nats_transform.config.tree import field as find_field
@@ -191,19 +192,19 @@ def load_all(path: str | os.PathLike[str]) -> list[Located]:
     if _is_document(tree) or (name.endswith(_NAMED) and not _is_server_config(tree)):
         places_in_it = places_of(entries_of(tree))
         return [Located(mappings_of(tree), places=places_in_it, zeros=zeros_of(tree))]
-    places, shares = mapping_places(tree), account_shares(tree)
-    leaf_nodes = account_leaf_nodes(tree)
+    known, top, fields = account_mappings(tree), entries_of(tree), account_fields(tree)
+    leaf_nodes = leaf_nodes_of(top, fields, GLOBAL_ACCOUNT)
     return [
         Located(
             mappings,
             (account,),
-            places=places.get(account, {}),
-            shares=shares.get(account, NO_SHARES),
-            has_publishers=account != GLOBAL_ACCOUNT or has_global_users(tree),
+            places=mapping_places(fields.get(account, {})),
+            shares=shares_of_config(fields.get(account, {})),
+            has_publishers=account != GLOBAL_ACCOUNT or has_global_users(fields),
             leaf_nodes=leaf_nodes.get(account, NO_LEAF_NODES),
         )
-        for account, mappings in account_mappings(tree).items()
-    ] + list(_preloaded(entries_of(tree)))
+        for account, mappings in known.items()
+    ] + list(_preloaded(top))
 
 
 def _preloaded(top: Section) -> Iterator[Located]:
