@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy  # not `from`: it loads `stats`, which takes long, when that is used
@@ -102,22 +102,11 @@ class Draws:
         self.keys[:] += cells.reshape(self.keys.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A test of chance.
-
-    Attributes:
-        test: `runs`, `spacing` or `keys`.
-        end: the destination whose order was tested; None for keys, which are tested together.
-        messages: how many messages were looked at.
-        seen, expected: the number that is tested, and what it is on average by chance: messages
-            that follow one of their own destination; the square of the difference between halves;
-            Pearson's chi-square.
-        p_value: the probability of a number at least as far off by chance, or a bound of it.
-    """
+class Finding(NamedTuple):
+    """A test of chance with its own p-value, or a bound of it; `ChanceTest` has the same fields."""
 
     test: Literal["runs", "spacing", "keys"]
-    end: End | None
+    destination: str | None
     messages: int
     seen: float
     expected: float
@@ -140,7 +129,8 @@ def findings(draws: Draws) -> Iterator[Finding]:
             ("spacing", _unevenness, draws.unevenness[place]),
         ):
             expected, p_value = _bound(stretches, of_count, float(seen))
-            yield Finding(name, draws.ends[place], messages, float(seen), expected, p_value)  # type: ignore[arg-type]
+            end = draws.ends[place].destination
+            yield Finding(name, end, messages, float(seen), expected, p_value)  # type: ignore[arg-type]
     table = _pooled(draws.keys)
     if min(table.shape) > 1:
         test = scipy.stats.chi2_contingency(table, correction=False)

@@ -181,16 +181,8 @@ def _is_unmapped(split: Split, error: _Error, criteria: Criteria) -> bool:
 def _chance(draws: Draws, design: Design) -> Iterator[ChanceTest]:
     for finding in findings(draws):
         p_adjusted = min(1.0, finding.p_value * design.chance)
-        yield ChanceTest(
-            test=finding.test,
-            destination=finding.end.destination if finding.end else None,
-            messages=finding.messages,
-            seen=finding.seen,
-            expected=finding.expected,
-            p_value=finding.p_value,
-            p_adjusted=p_adjusted,
-            is_random=p_adjusted > 1 - design.confidence,
-        )
+        is_random = p_adjusted > 1 - design.confidence
+        yield ChanceTest(**finding._asdict(), p_adjusted=p_adjusted, is_random=is_random)
 
 
 def _undecided(split: Split) -> Split:
