@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import TypeAlias
 
 from nats_transform.errors import InvalidConfig, Place, printable
@@ -36,6 +37,16 @@ class Timestamp:
     text: str
 
 
+_KINDS = {
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a decimal number",
+    str: "a string",
+    Timestamp: "a date",
+    tuple: "a list",
+    NoneType: "nothing",
+}
+
 Value: TypeAlias = "str | int | float | bool | Timestamp | tuple[Node, ...] | Section | None"
 Section: TypeAlias = "Mapping[str, Entry]"
 
@@ -59,23 +70,7 @@ class Node:
     @property
     def kind(self) -> str:
         """What the value is, in words for a message."""
-        match self.value:
-            case bool():
-                return "a boolean"
-            case int():
-                return "a whole number"
-            case float():
-                return "a decimal number"
-            case str():
-                return "a string"
-            case Timestamp():
-                return "a date"
-            case tuple():
-                return "a list"
-            case None:
-                return "nothing"
-            case _:
-                return "a section"
+        return _KINDS.get(type(self.value), "a section")
 
 
 @dataclass(frozen=True, slots=True)
