@@ -338,13 +338,11 @@ class Layer(StrEnum):
     @property
     def words(self) -> str:
         """What is assumed, as the start of a sentence."""
-        match self:
-            case Layer.NOW:
-                return "as things are"
-            case Layer.ROOM:
-                return "if the streams captured the new subjects too"
-            case Layer.BOTH:
-                return "if consumers, users and other accounts had room for the new subjects too"
+        return {
+            Layer.NOW: "as things are",
+            Layer.ROOM: "if the streams captured the new subjects too",
+            Layer.BOTH: "if consumers, users and other accounts had room for the new subjects too",
+        }[self]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -101,32 +101,23 @@ class Delivery(Analysis):
         streams = [shown(stream.name) for stream in database.questions[layer].streams]
         for code, numbers, count in database.counts(self.name, layer):
             names = [streams[number] for number in numbers if number >= 0]
-            verb = "rename" if -1 in numbers else "take"
-            if code != "source-stops":
+            if code == "source-stops":
+                verb = "rename" if -1 in numbers else "take"
+                message = f"stream {names[0]} will not {verb} these messages from {names[1]}"
+                yield code, f"stream {names[0]}", message, count
+            else:
                 names.sort()
-            whose = names[:1] if code == "source-stops" else names
-            about = " and ".join(f"stream {name}" for name in whose)
-            yield code, about, _message(code, names, verb), count
+                about = " and ".join(f"stream {name}" for name in names)
+                yield code, about, _MESSAGES[code].format(" and ".join(names)), count
 
 
-def _message(code: str, names: Sequence[str], verb: str) -> str:
-    together = " and ".join(names)
-    match code:
-        case "not-captured":
-            return f"no stream will store these messages. Today they are stored in {together}"
-        case "captured-elsewhere":
-            return f"these messages will be stored in {together}"
-        case "captured-twice":
-            return (
-                f"{together} capture the same messages, so nats-server refuses one of the streams"
-            )
-        case "newly-captured":
-            return f"{together} will store these messages, and no stream stores them today"
-        case "ingress-stops":
-            return f"the subject transform of stream {together} will not match these messages"
-        case "source-stops":
-            return f"stream {names[0]} will not {verb} these messages from {names[1]}"
-        case "republish-stops":
-            return f"stream {together} will not republish these messages"
-        case _:
-            return f"{together} republishes these messages, and they come back to it endlessly"
+_MESSAGES = {
+    "not-captured": "no stream will store these messages. Today they are stored in {}",
+    "captured-elsewhere": "these messages will be stored in {}",
+    "captured-twice": "{} capture the same messages, so nats-server refuses one of the streams",
+    "newly-captured": "{} will store these messages, and no stream stores them today",
+    "ingress-stops": "the subject transform of stream {} will not match these messages",
+    "republish-stops": "stream {} will not republish these messages",
+    "republish-loop": "{} republishes these messages, and they come back to it endlessly",
+}
+"""By the code of a finding, with a place for the names of streams."""
