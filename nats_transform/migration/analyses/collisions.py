@@ -60,6 +60,13 @@ FROM pairs GROUP BY mappings ORDER BY min(place)
 """
 
 
+_SHARED = """
+SELECT hash64(result) AS share, subject_id, row_id, subject, was, result,
+       percent::BIGINT * messages AS parts
+FROM outcomes WHERE side = 'after' AND hash64(result) IN (SELECT unnest($1))
+"""
+
+
 class Distinct(NamedTuple):
     """How many distinct results there are; `drawn` counts each text of a `random()`."""
 
@@ -76,32 +83,16 @@ class Collisions(Analysis):
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         database.run(_MERGED)
         for is_new, code in ((True, "collision"), (False, "collision-already")):
-            for about, *counts, largest in database.rows(_BY_MAPPINGS, is_new, MOST_MAPPINGS):
-                yield self._told(database, code, about, counts, largest)
-
-    def _told(
-        self,
-        database: Database,
-        code: str,
-        numbers: Sequence[int] | None,
-        counts: Sequence[int],
-        largest: Sequence[int],
-    ) -> Told:
-        parts, subjects, results = counts
-        message = f"{subjects:,} subjects become {results:,}"
-        known = database.questions[0].candidate.mappings
-        mappings = [known[number] for number in sorted(set(numbers or ())) if number >= 0]
-        if dropped := _dropped(mappings):
-            message += f", because the new subject leaves out {dropped}"
-        examples = database.largest_groups(
-            """
-            SELECT hash64(result) AS share, subject_id, row_id, subject, was, result,
-                   percent::BIGINT * messages AS parts
-            FROM outcomes WHERE side = 'after' AND hash64(result) IN (SELECT unnest($1))
-            """,
-            largest,
-        )
-        return code, _about(numbers, mappings), message, Count(int(parts), subjects, examples)
+            for numbers, parts, subjects, results, largest in database.rows(
+                _BY_MAPPINGS, is_new, MOST_MAPPINGS
+            ):
+                message = f"{subjects:,} subjects become {results:,}"
+                known = database.questions[0].candidate.mappings
+                mappings = [known[number] for number in sorted(set(numbers or ())) if number >= 0]
+                if dropped := _dropped(mappings):
+                    message += f", because the new subject leaves out {dropped}"
+                count = Count(int(parts), subjects, database.largest_groups(_SHARED, largest))
+                yield code, _about(numbers, mappings), message, count
 
 
 def count_distinct(database: Database) -> Distinct:
