@@ -92,11 +92,7 @@ def account_mappings(tree: Node) -> dict[str, AccountMappings]:
 
 
 def has_global_users(accounts: MappingABC[str, Section]) -> bool:
-    """Whether somebody can publish in `$G`. Nobody can if only accounts name users.
-
-    Args:
-        accounts: the fields of each account.
-    """
+    """Whether somebody can publish in `$G`. Nobody can if only accounts name users."""
     top = accounts[GLOBAL_ACCOUNT]
     if any(field(top, name) for name in ("authorization", *LEAF_NODES, *OPERATOR, "mqtt")):
         return True

@@ -54,10 +54,6 @@ def refuse_twins(streams: Iterable[tuple[StreamConfig, str]]) -> None:
 def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consumer, ...]:
     """The consumers in the `*.json` files of a folder, or in one file, in the order of the names.
 
-    Args:
-        place: the folder or file.
-        streams: the streams that the consumers may read.
-
     Raises:
         InvalidConfig: there is no such file, a file is no consumer, or its stream is not given.
     """

@@ -42,13 +42,7 @@ class Obstacle(NamedTuple):
 def obstacles(
     changing: Moves, streams: Iterable[StreamConfig] = (), imports: Sequence[Entry] = ()
 ) -> Iterator[Obstacle]:
-    """The moves of keys of buckets, and those that mirrors and imports of services cannot follow.
-
-    Args:
-        changing: the subjects that move.
-        streams: the streams of the account.
-        imports: the imports of the account.
-    """
+    """Moves of keys of buckets, and those that mirrors and imports of services cannot follow."""
     known = tuple(streams)
     for stream in known:
         mirror = stream.mirror

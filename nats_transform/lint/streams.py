@@ -25,14 +25,7 @@ _BUCKETS = (("KV_", "$KV."), ("OBJ_", "$O."))
 def check_stream(
     stream: StreamConfig, network: Network, seen: Subjects, effort: Effort
 ) -> Iterator[Finding]:
-    """The findings about one stream.
-
-    Args:
-        stream: the stream.
-        network: all streams of the account.
-        seen: subjects of real messages.
-        effort: the steps that the search for filters that overlap may take.
-    """
+    """The findings about one stream."""
     for place, source, transform, reaching in _stream_transforms(stream):
         where = f"stream {stream.name}, {place}"
         destination = transform.destination if transform else ""

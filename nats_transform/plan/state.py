@@ -50,11 +50,6 @@ def differences(plan: Plan, step: int, views: Sequence[View]) -> Iterator[str]:
 
     If a later step is in force everywhere as a whole, one line says so. If a thing differs between
     views, its line names the views that differ from the plan.
-
-    Args:
-        plan: the plan.
-        step: the step that should be the last one in force.
-        views: the states that servers and files show.
     """
     fitting = [n for n in range(len(plan.steps) + 1) if all(_fits(plan, n, view) for view in views)]
     if step in fitting:

@@ -237,10 +237,6 @@ def _table(states: Sequence[State]) -> Column:
 def _check_columns(df: DataFrame, roles: Mapping[str, str]) -> None:
     """Refuses a DataFrame from which messages cannot be read.
 
-    Args:
-        df: messages, one in each row.
-        roles: the column of each role.
-
     Raises:
         NatsTransformError: a column is missing, has the wrong type or is there already.
     """

@@ -106,12 +106,7 @@ def changed(database: Database) -> Count:
 
 
 def changes(database: Database, messages: int) -> tuple[Change, ...]:
-    """The changes, one for each pair of rules, the largest first.
-
-    Args:
-        database: the tables.
-        messages: the number of all messages.
-    """
+    """The changes, one for each pair of rules, the largest first."""
     rules = [_rule(*share) for share in database.shares]
     largest = [
         (rules[before] if before >= 0 else None, rules[after] if after >= 0 else None, count)

@@ -41,12 +41,7 @@ class Hygiene(Analysis):
 
 
 def levels(database: Database, most_tokens: int) -> tuple[Level, ...]:
-    """How many different tokens each level has, until `MOST_VALUES` are found.
-
-    Args:
-        database: the tables.
-        most_tokens: how many tokens a subject has, at most.
-    """
+    """How many different tokens each level has, until `MOST_VALUES` are found."""
     return tuple(
         Level(level, *(_values(database, level, side) for side in ("before", "after")))
         for level in range(1, min(_LEVELS, most_tokens) + 1)

@@ -52,11 +52,6 @@ def tree(database: Database, side: Literal["before", "after"], subjects: int) ->
     """The namespace under the current mapping or under the candidate.
 
     The largest branches are kept, some levels deep. `flows` has made the tables that it reads.
-
-    Args:
-        database: the tables.
-        side: under which mapping.
-        subjects: the number of subjects.
     """
     (sums,) = database.rows(_ALL.format(side=side))
     if sums[0] is None:  # nothing legal

@@ -32,13 +32,7 @@ def widened(filters: Sequence[str], moves: Moves) -> tuple[str, ...]:
 
 
 def narrowed(filters: Sequence[str], wide: Sequence[str], is_gone: IsGone) -> tuple[str, ...]:
-    """The widened filters, without those under which nothing comes any more.
-
-    Args:
-        filters: the filters before the migration.
-        wide: the result of `widened` for them.
-        is_gone: whether no message has a subject under a filter any more.
-    """
+    """The widened filters, without those under which nothing comes any more."""
     gone = set(filter(is_gone, filters))
     return tuple(place for place in wide if place not in gone)
 
@@ -94,13 +88,7 @@ def exports_with(exports: Sequence[Entry], moves: Moves) -> tuple[Entry, ...]:
 
 
 def imports_with(imports: Sequence[Entry], names: Iterable[str], moves: Moves) -> tuple[Entry, ...]:
-    """Imports of another account with the new names too. Its local subjects stay as they were.
-
-    Args:
-        imports: the imports of an account.
-        names: the names of the account whose subjects move.
-        moves: the subjects that move.
-    """
+    """Imports of another account with the new names too. Its local subjects stay as they were."""
     known = set(names)
     entries = list(imports)
     for entry in imports:

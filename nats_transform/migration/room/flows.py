@@ -26,11 +26,6 @@ def sources_with(
     one, and reads its stream from the start again (`composeIName` in `server/stream.go`). If the
     existing source renames messages, the new source gives them the same results as before;
     otherwise they are stored under the new names.
-
-    Args:
-        stream: the stream that has the sources.
-        streams: the streams of the account, by name.
-        moves: the subjects that move.
     """
     sources = [_fields(source) for source in stream.sources]
     for source in stream.sources:
@@ -54,13 +49,7 @@ def sources_with(
 def sources_without(
     old: StreamConfig, both: StreamConfig, is_gone: Callable[[str, str], bool]
 ) -> list[Fields]:
-    """The sources for both names, without those that find nothing under their filters any more.
-
-    Args:
-        old: the stream as it was before the migration.
-        both: the stream with sources for both names.
-        is_gone: whether a stream stores nothing under a filter any more.
-    """
+    """The sources for both names, without those that find nothing under their filters any more."""
     gone = [
         _fields(s)
         for s in old.sources
