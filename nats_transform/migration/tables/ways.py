@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nats_transform.kernel.accounts import compile_destinations, places_of
 from nats_transform.kernel.rules import State
 from nats_transform.mappings.mapping import AccountMappings, Fate
-from nats_transform.mappings.subject import ANY_TOKEN, SEPARATOR, decode, encode
+from nats_transform.mappings.subject import SEPARATOR, decode, encode
 from nats_transform.mappings.subject_index import SubjectIndex
 from nats_transform.mappings.symbolic import reversed_mappings
 from nats_transform.migration.question import Question
@@ -380,27 +380,18 @@ class Covering:
     """Which mappings cover a subject, found once for each kind of subject."""
 
     def __init__(self, mappings: AccountMappings) -> None:
-        self._mappings = mappings.mappings
-        sources = [mapping.source for mapping in self._mappings]
+        sources = [mapping.source for mapping in mappings.mappings]
         self.looks = Looks(sources)
         self._kinds, self._index = Kinds(sources), SubjectIndex(sources)
-        # The index compares tokens like `*a` with literals letter by letter.
-        self._odd = [
-            number
-            for number, source in enumerate(sources)
-            if any(t.startswith(ANY_TOKEN) and t != ANY_TOKEN for t in source.split(SEPARATOR))
-        ]
         self._known: dict[Kind, tuple[int, ...]] = {}
 
     def of(self, subject: str) -> tuple[int, ...]:
         """The numbers of the mappings, ascending; none for a subject that is not legal."""
-        tokens = subject.split(SEPARATOR)
-        kind = self._kinds.of(tokens)
+        kind = self._kinds.of(subject.split(SEPARATOR))
         if kind is None:
             return ()
         if kind not in self._known:
             if len(self._known) >= MOST_KINDS:
                 self._known.clear()
-            odd = (n for n in self._odd if self._mappings[n].filter.covers(tokens))
-            self._known[kind] = tuple(sorted({*self._index.colliding(subject), *odd}))
+            self._known[kind] = tuple(self._index.covering(subject))
         return self._known[kind]
