@@ -14,7 +14,7 @@ from typing import Any
 
 from nats_transform.config.load import tree_of
 from nats_transform.config.source import Source
-from nats_transform.config.tree import Node, plain
+from nats_transform.config.tree import plain, walk
 from nats_transform.errors import InvalidConfig, InvalidTransform
 from nats_transform.lint.findings import Finding
 from nats_transform.mappings.functions import OfTokenAndSize, Token, Wildcard
@@ -100,7 +100,12 @@ def cured_text(path: str, cures: Mapping[str, str]) -> tuple[str, str]:
     lines = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
     pieces: list[str] = []
     end = 0
-    for line, column, old in sorted(set(_places(tree, path, cures))):
+    places = {
+        (place.line or 1, place.column or 1, value)
+        for place, value in ((node.place, node.value) for _, node in walk(tree))
+        if isinstance(value, str) and value in cures and place.path == path
+    }
+    for line, column, old in sorted(places):
         start = lines[line - 1] + column - 1
         start += text[start : start + 1] in ("'", '"')
         if text.startswith(old, start):
@@ -112,19 +117,6 @@ def cured_text(path: str, cures: Mapping[str, str]) -> tuple[str, str]:
     except InvalidConfig:
         return text, text
     return text, new if read == _replaced(plain(tree), cures) else text
-
-
-def _places(node: Node, path: str, cures: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
-    """Line, column and text of each value that has a cure."""
-    place, value = node.place, node.value
-    if isinstance(value, str) and value in cures and place.path == path:
-        yield place.line or 1, place.column or 1, value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _places(item, path, cures)
-    elif isinstance(value, Mapping):
-        for entry in value.values():
-            yield from _places(entry.node, path, cures)
 
 
 def _replaced(value: Any, cures: Mapping[str, str]) -> Any:

@@ -24,6 +24,7 @@ from nats_transform.config.tree import (
     Section,
     field,
     plain,
+    walk,
 )
 from nats_transform.errors import InvalidConfig, NatsTransformError, Place
 
@@ -222,21 +223,13 @@ def secrets(text: str, path: str) -> Iterator[int]:
         line += text.count("\n", counted, start)
         counted = start
         yield line
-    yield from _secrets(parse_server_text(Source(), path, text), text.split("\n"), path)
-
-
-def _secrets(node: Node, lines: Sequence[str], path: str) -> Iterator[int]:
-    if isinstance(node.value, tuple):
-        for item in node.value:
-            yield from _secrets(item, lines, path)
-    elif isinstance(node.value, Mapping):
-        for key, entry in node.value.items():
-            yield from _secrets(entry.node, lines, path)
-            value, place = entry.node.value, entry.node.place
-            if place.path != path or not _SECRET_KEY.match(key) or isinstance(value, Mapping):
-                continue
-            line, start = place.line or 1, (place.column or 1) - 1
-            written = lines[line - 1]
-            is_variable = written.startswith("$", start) and not _BCRYPT.match(written, start)
-            if not is_variable and not _BCRYPT.match(str(value)):
-                yield line
+    lines = text.split("\n")
+    for key, node in walk(parse_server_text(Source(), path, text)):
+        value, place = node.value, node.place
+        if place.path != path or not _SECRET_KEY.match(key) or isinstance(value, Mapping):
+            continue
+        line, start = place.line or 1, (place.column or 1) - 1
+        written = lines[line - 1]
+        is_variable = written.startswith("$", start) and not _BCRYPT.match(written, start)
+        if not is_variable and not _BCRYPT.match(str(value)):
+            yield line

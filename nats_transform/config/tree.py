@@ -133,6 +133,17 @@ def plain(node: Node) -> object:
             return value
 
 
+def walk(node: Node, key: str = "") -> Iterator[tuple[str, Node]]:
+    """Each node of a tree with its key, which is "" without one; inner nodes come first."""
+    if isinstance(node.value, tuple):
+        for item in node.value:
+            yield from walk(item)
+    elif isinstance(node.value, Mapping):
+        for entry in node.value.values():
+            yield from walk(entry.node, entry.key)
+    yield key, node
+
+
 def field(entries: Section, *names: str) -> Entry | None:
     """The entry of a field under any of its names; case does not matter.
 
