@@ -54,14 +54,15 @@ class Transform:
         source, destination, strict: the arguments, with `>` for an empty source.
         filter: the parsed source.
         tokens: the parsed destination, one value for each token.
+        can_make_empty_token: whether some subject can get one, because `split` drops empty parts.
     """
 
     __slots__ = (
-        "_can_empty",
         "_computed",
         "_format",
         "_is_identity",
         "_picked",
+        "can_make_empty_token",
         "destination",
         "filter",
         "source",
@@ -74,6 +75,7 @@ class Transform:
     strict: bool
     filter: Filter
     tokens: tuple[Token, ...]
+    can_make_empty_token: bool
 
     def __init__(self, source: str, destination: str, strict: bool = False) -> None:
         self.source = source or ANY_TAIL
@@ -86,7 +88,7 @@ class Transform:
             self._check_strict()
         # The destination as a format with a hole for each token that is not literal.
         self._computed = tuple([token for token in self.tokens if not isinstance(token, Literal)])
-        self._can_empty = any(isinstance(token, Split) for token in self._computed)
+        self.can_make_empty_token = any(isinstance(token, Split) for token in self._computed)
         self._is_identity = self.source == self.destination == ANY_TAIL
         # The tokens for all holes at once where each takes one as it is.
         places = [token.position for token in self._computed if isinstance(token, Wildcard)]
@@ -135,11 +137,6 @@ class Transform:
         if all(token.makes_one_token for token in self.tokens[index:]):
             return index - len(self.tokens)
         return None
-
-    @property
-    def can_make_empty_token(self) -> bool:
-        """Whether some subject can get an empty token, because `split` drops empty parts."""
-        return self._can_empty
 
     def apply(self, subject: str, entropy: int | None = 0) -> str | None:
         """The new subject, or None if the subject is not covered by the source.

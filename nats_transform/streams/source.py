@@ -142,17 +142,11 @@ class StreamSource(Wire):
     @cached_property
     def filters(self) -> tuple[StreamFilter, ...]:
         """The filters in their order. Without filters every message is taken as it is."""
-        pairs = [(t.source, t.destination) for t in self.subject_transforms]
-        if not pairs and self.filter_subject:
-            pairs = [(self.filter_subject, "")]
+        lone = [SubjectTransform(src=self.filter_subject, dest="")] if self.filter_subject else []
         return tuple(
-            StreamFilter(
-                source or ANY_TAIL,
-                destination,
-                Filter(source or ANY_TAIL),
-                Transform(source, destination) if destination else None,
-            )
-            for source, destination in pairs
+            StreamFilter(source, rule.destination, Filter(source), rule.transform)
+            for rule in self.subject_transforms or lone
+            for source in [rule.source or ANY_TAIL]
         )
 
     def take(self, subject: str | None, entropy: int | None = 0) -> Outcome:
