@@ -39,11 +39,6 @@ class Extent:
     hours: int
     buckets: int
 
-    @property
-    def intervals(self) -> int:
-        """How many intervals each sample has."""
-        return intervals(self.ends)
-
 
 @dataclass(frozen=True)  # without slots, to keep what it computes: each mapping asks
 class Design:
@@ -67,7 +62,7 @@ class Design:
     def comparisons(self) -> int:
         """How many intervals share the error of the samples."""
         return sum(map(intervals, self.totals)) + sum(
-            e.intervals * (1 if self.sequential else 1 + e.buckets) for e in self.extents
+            intervals(e.ends) * (1 if self.sequential else 1 + e.buckets) for e in self.extents
         )
 
     @cached_property
@@ -78,7 +73,7 @@ class Design:
     @cached_property
     def segments(self) -> int:
         """How many intervals all regimes that the data could choose have."""
-        return sum(e.intervals * (e.hours * (e.hours + 1) // 2) for e in self.extents)
+        return sum(intervals(e.ends) * (e.hours * (e.hours + 1) // 2) for e in self.extents)
 
     @property
     def sample(self) -> float:

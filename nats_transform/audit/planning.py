@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from nats_transform.audit import statistics
-from nats_transform.audit.levels import Design, Extent, enough
+from nats_transform.audit.levels import Design, Extent, enough, intervals
 from nats_transform.audit.statistics import Floats
 from nats_transform.audit.verdicts import Criteria
 from nats_transform.mappings.mapping import AccountMappings
@@ -164,7 +164,7 @@ class Audit:
             return self.design(mappings, 1 if hours is None else float(hours.max()))
 
         # All shares of all mappings must be found within; one of two follows from the other.
-        parts = sum(extent.intervals for extent in design_of(1).extents)
+        parts = sum(intervals(extent.ends) for extent in design_of(1).extents)
         power = 1 - (1 - self.power) / parts
 
         def needed(level: float) -> int | None:

@@ -40,13 +40,10 @@ def _key(text: str) -> str:
 
 def quoted_string(text: str) -> str:
     """A string of a server's configuration."""
-    return f'"{_ACTING.sub(lambda match: _escape(match[0]), text)}"'
+    escaped = _ACTING.sub(lambda m: _ESCAPES.get(m[0], f"\\x{ord(m[0]):02x}"), text)
+    return f'"{escaped}"'
 
 
 # All escapes that nats-server knows, beside those of bytes (`lexDubQuotedString`).
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ACTING = re.compile(r'[\\"\x00-\x1f]')
-
-
-def _escape(character: str) -> str:
-    return _ESCAPES.get(character, f"\\x{ord(character):02x}")

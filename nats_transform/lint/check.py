@@ -122,7 +122,11 @@ def check(
             lints = chain(
                 _check_account(part, captured, clusters, seen, effort),
                 _sharing(part, origin.shared, effort),
-                _moving(part, moving, origin.imports, effort),
+                # What keeps to the old subjects whatever else is changed.
+                (
+                    Finding(o.code, f"{o.about}: {o.message}", o.source, place=MAPPING)
+                    for o in obstacles_to(part, moving, origin.imports, effort)
+                ),
                 _without_effect(part, origin, effort),
                 *(
                     _mapped_twice(part, other, path, effort)
@@ -396,11 +400,3 @@ def _mapped_twice(
                     mapping,
                     transform,
                 )
-
-
-def _moving(
-    account: AccountMappings, network: Network, imports: Sequence[Entry], effort: Effort
-) -> Iterator[Finding]:
-    """What keeps to the old subjects whatever else is changed."""
-    for stuck in obstacles_to(account, network, imports, effort):
-        yield Finding(stuck.code, f"{stuck.about}: {stuck.message}", stuck.source, place=MAPPING)

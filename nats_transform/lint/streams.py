@@ -33,7 +33,8 @@ def check_stream(
         if transform:
             faults += [*transform_faults(transform), *few_keys(transform, seen)]
         if not any(collide(source, filter) for filter in reaching):
-            faults.append(("unreachable", f"no subject under {_list(reaching)} matches"))
+            filters = ", ".join(map(printable, reaching)) or "the filters that fill the stream"
+            faults.append(("unreachable", f"no subject under {filters} matches"))
         for code, message in faults:
             yield Finding(code, message, source, destination, where)
     yield from _sources(stream, effort)
@@ -147,7 +148,3 @@ def _bucket(stream: StreamConfig, kind: str, front: str) -> Iterator[Finding]:
                 f"clients look for keys under {printable(own)}, where this source puts none",
                 place=f"stream {stream.name}, source {source.name}",
             )
-
-
-def _list(filters: Sequence[str]) -> str:
-    return ", ".join(map(printable, filters)) or "the filters that fill the stream"

@@ -276,18 +276,15 @@ class Network:
             raw=frozenset(
                 (arrival.stream, arrivals[arrival.origin].stream)
                 for arrival in arrivals
-                if arrival.origin is not None and self._is_raw(arrival)
+                if arrival.origin is not None
+                and arrival.taken.fate is Fate.UNMATCHED
+                and any(rule.transform for rule in self._rules(arrival))
             ),
             republished=frozenset(a.stream for a in stored if a.republished is not None),
             loops=frozenset(
                 _republisher(arrivals, arrival) for arrival in arrivals if arrival.repeats
             )
             - {""},
-        )
-
-    def _is_raw(self, arrival: Arrival) -> bool:
-        return arrival.taken.fate is Fate.UNMATCHED and any(
-            rule.transform for rule in self._rules(arrival)
         )
 
     def _rules(self, arrival: Arrival) -> Sequence[StreamFilter]:

@@ -36,7 +36,6 @@ from nats_transform.migration.tables.texts import (
     Numbers,
     same,
 )
-from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.network import Facts
 
 
@@ -252,7 +251,10 @@ class Forms:
                 for stream, upstream in pairs:
                     yield Receiver(layer, how, numbers[stream], numbers[upstream])
             for number, consumer in enumerate(question.consumers):
-                if _gets(consumer, text, facts):
+                if any(
+                    stream == consumer.stream and consumer.wants(text if stored is None else stored)
+                    for stream, stored in facts.stored
+                ):
                     yield Receiver(layer, "consumer", number)
             for number, shared in enumerate(dict.fromkeys(question.shared)):
                 if subscribes(shared.subject, text):
@@ -262,13 +264,6 @@ class Forms:
                     yield Receiver(layer, "publish", number)
                 if user.subscribe.allows(text):
                     yield Receiver(layer, "subscribe", number)
-
-
-def _gets(consumer: Consumer, subject: str, facts: Facts) -> bool:
-    return any(
-        stream == consumer.stream and consumer.wants(subject if stored is None else stored)
-        for stream, stored in facts.stored
-    )
 
 
 @cache
