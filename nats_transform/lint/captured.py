@@ -25,11 +25,6 @@ class Captured:
         self._pairs = [(stream.name, filter) for stream in streams for filter in stream.captured]
         self._index = SubjectIndex((filter for _, filter in self._pairs), effort)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no stream that captures anything."""
-        return not self._pairs
-
     def colliding(self, filter: str) -> list[tuple[str, str]]:
         """The name of a stream, and its filter, for each filter that collides with one."""
         return [self._pairs[number] for number in self._index.colliding(filter)]
@@ -95,8 +90,6 @@ def stream_faults(
     mapping: Mapping, renaming: Sequence[Transform], captured: Captured
 ) -> Iterator[tuple[str, str, Transform]]:
     """What a mapping does to streams that capture its source: code, message, transform."""
-    if captured.is_empty:
-        return
     sources = captured.colliding(mapping.source)
     before = list(dict.fromkeys(name for name, _ in sources))
     for transform in renaming:
