@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nats_transform.migration.findings import Example
+from nats_transform.words import plural
 
 EXAMPLES = 5
 """How many of the largest subjects are kept as examples."""
@@ -37,7 +38,7 @@ def messages(parts: int) -> str:
         return "fewer than 1 message"
     is_whole = parts % PARTS == 0
     count = parts // PARTS if is_whole else rounded(parts / PARTS)
-    return f"{'' if is_whole else 'about '}{count:,} message{'' if count == 1 else 's'}"
+    return ("" if is_whole else "about ") + plural(count, "message")
 
 
 def rounded(count: float) -> int:

@@ -78,7 +78,7 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
     questions = tuple(asked.questions.values())
     outcomes = Outcomes(questions, folder)
     outcomes.write(census)
-    database = Database(folder, questions, outcomes.shares, outcomes.has_capitals)
+    database = Database(folder, questions, tuple(outcomes.ways.shares), outcomes.has_capitals)
     try:
         count_ends(database, ANALYSES)
         for finding in _mapped_twice(database, question, folder):
@@ -162,7 +162,7 @@ def _result(
             tree(database, "after", outcomes.subjects),
         ),
         partitions=balances(database),
-        levels=levels(database, outcomes.most_tokens),
+        levels=levels(database, outcomes.forms.most_tokens),
         reverse=tuple(reversed_mappings(database.questions[0].candidate.mappings).mappings),
         is_reversible=not database.counts(WayBack.name),
     )

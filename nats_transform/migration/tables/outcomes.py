@@ -32,6 +32,7 @@ class Outcomes:
         folder: an empty folder for the files.
 
     Attributes:
+        forms, ways: the forms of results, and the ways of subjects.
         messages, subjects, bytes: the sums over the census.
         has_capitals: whether some new subject has a capital letter.
     """
@@ -39,19 +40,9 @@ class Outcomes:
     def __init__(self, questions: Sequence[Question], folder: Path) -> None:
         self._folder, self._questions = folder, questions
         self._sides = Side(questions[0].current), Side(questions[0].candidate)
-        self._forms, self._ways = Forms(questions), Ways(questions[0])
+        self.forms, self.ways = Forms(questions), Ways(questions[0])
         self.messages = self.subjects = self.bytes = self._rows = 0
         self.has_capitals = False
-
-    @property
-    def shares(self) -> tuple[tuple[str, str | None], ...]:
-        """The source and destination of each share of a mapping, by their numbers in `ways`."""
-        return tuple(self._ways.shares)
-
-    @property
-    def most_tokens(self) -> int:
-        """How many tokens a result has, at most; it may be more if it is more than 16."""
-        return self._forms.most_tokens
 
     def write(self, parts: Iterable[Part]) -> None:
         """Writes all tables for the parts of a census."""
@@ -67,9 +58,9 @@ class Outcomes:
                     for block in batch.renamed():
                         renamed.write_batch(block)
                 self.subjects += int(numbers[-1]) + 1 if len(numbers) else 0
-        self._write("ways", self._ways.rows)
-        self._write("stays", self._ways.stays)
-        forms = [(number, *form) for form, number in self._forms.numbers.items()]
+        self._write("ways", self.ways.rows)
+        self._write("stays", self.ways.stays)
+        forms = [(number, *form) for form, number in self.forms.numbers.items()]
         receivers = [
             (number, *end, encode(end.name(self._questions[end.layer])))
             for number, *_, all_ in forms
@@ -84,7 +75,7 @@ class Outcomes:
         self.bytes += pc.sum(rows.column("bytes")).as_py()
         subjects = rows.column("subject")
         columns = [
-            Column(side, place, made, *self._forms.of(made.results))
+            Column(side, place, made, *self.forms.of(made.results))
             for side, compiled in enumerate(self._sides)
             for place, made in enumerate(compiled.of(subjects))
         ]
@@ -92,10 +83,10 @@ class Outcomes:
             has_capitals(column.made.results) for column in columns if column.side
         )
         words = [Words(rows.column(name)) for name in KEYS if name in rows.schema.names]
-        classes, ways = self._ways.of(subjects, words, columns, list(self._forms.numbers))
+        classes, ways = self.ways.of(subjects, words, columns, list(self.forms.numbers))
         row_ids = np.arange(len(ids)) + self._rows
         self._rows += len(ids)
-        local = [self._ways.all[number] for number in ways.tolist()]
+        local = [self.ways.all[number] for number in ways.tolist()]
         return _Batch(rows, ids, sizes, row_ids, words[0], ways[classes], classes, columns, local)
 
     def _writer(self, name: str) -> pq.ParquetWriter:

@@ -143,7 +143,7 @@ class Ways:
 
     Attributes:
         all: the ways by their numbers.
-        shares: the number of each source of a mapping with one of its destinations.
+        shares: the number of each source of a mapping with one of its destinations, from 0 on.
         rows: the rows of the table.
         stays: the rows of the table of the ends that a stream stores under the same name.
     """
