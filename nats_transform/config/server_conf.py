@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from lark import Token, Transformer
+from lark import Token, Transformer, v_args
 
 from nats_transform.config.grammar import grammar, parse
 from nats_transform.config.source import Source
@@ -75,12 +75,12 @@ class _Array(NamedTuple):
 
 class _NumberText(NamedTuple):
     head: Token
-    tail: Token | None
+    tail: Token | None = None
 
 
 class _Pair(NamedTuple):
     key: Token
-    value: _Syntax | None
+    value: _Syntax | None = None
 
 
 class _Include(NamedTuple):
@@ -91,32 +91,24 @@ _Syntax: TypeAlias = "_Map | _Array | _NumberText | Token"
 _Item: TypeAlias = "_Pair | _Include"
 
 
+@v_args(inline=True)
 class _Build(Transformer[Token, list[_Item]]):
     """Makes plain values of what the grammar finds, piece by piece."""
 
-    def start(self, children: list[_Item | Token]) -> list[_Item]:
+    pair = map_pair = empty = empty_at_end = map_empty = _Pair
+    include = map_include = _Include
+    number_text = _NumberText
+
+    def start(self, *children: _Item | Token) -> list[_Item]:
         # What is left of the braces around a file is a token.
         return [child for child in children if not isinstance(child, Token)]
 
-    def pair(self, children: list[Token]) -> _Pair:
-        return _Pair(children[0], children[1])
-
-    def empty(self, children: list[Token]) -> _Pair:
-        return _Pair(children[0], None)
-
-    def include(self, children: list[Token]) -> _Include:
-        return _Include(children[0])
-
-    def map(self, children: list[Token | _Item | list[_Pair]]) -> _Map:
-        brace, *items = children
-        assert isinstance(brace, Token)  # noqa: S101 - for the type checker
+    def map(self, brace: Token, *items: Token | _Item | list[_Pair]) -> _Map:
         lists = (item if isinstance(item, list) else [item] for item in items)
         return _Map(brace, [item for some in lists for item in some if not isinstance(item, Token)])
 
-    def array(self, children: list[_Syntax]) -> _Array:
-        bracket, *values = children
-        assert isinstance(bracket, Token)  # noqa: S101 - for the type checker
-        return _Array(bracket, values)
+    def array(self, bracket: Token, *values: _Syntax) -> _Array:
+        return _Array(bracket, list(values))
 
     def QUOTED_PAIRS(self, token: Token) -> list[_Pair]:  # noqa: N802 - the terminal's name
         pairs = []
@@ -133,13 +125,6 @@ class _Build(Transformer[Token, list[_Item]]):
             )
             pairs.append(_Pair(key, value))
         return pairs
-
-    def number_text(self, children: list[Token]) -> _NumberText:
-        return _NumberText(children[0], children[1] if len(children) > 1 else None)
-
-    empty_at_end = map_empty = empty
-    map_pair = pair
-    map_include = include
 
 
 def _parse(text: str, path: str) -> list[_Item]:
