@@ -6,13 +6,12 @@ A bucket is an hour or a day. A regime is a stretch of time in which the split d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from itertools import groupby, pairwise
 from operator import add
-from typing import Literal
 
 import numpy as np
 
@@ -126,10 +125,14 @@ def counted(
         hours, whole = _balanced(hours, targets, sent, repeats)
         expected = sum(share.weight > 0 for share in mapping.shares(cluster))
         is_blind = expected > 1 and sum(target.weight > 0 for target in targets) < 2
-        account = _account(scope, targets, whole or together(hours, len(targets)), repeats, sent)
+        total = whole or together(hours, len(targets))
+        account = _account(scope, targets, total, repeats, sent)
         if End(source, source) in hidden and account.unmapped == 0:
             account = account.model_copy(update={"unmapped": None})
-        result.append(_counts(scope, account, targets, is_blind, hours, whole, criteria, unchanged))
+        groups = _grouped(hours, whole, len(targets), criteria.by, unchanged)
+        result.append(
+            MappingCounts(scope, account, tuple(targets), is_blind, tuple(hours), total, *groups)
+        )
     return result
 
 
@@ -337,44 +340,26 @@ def together(samples: Sequence[Sample], targets: int) -> Sample:
     return replace(result, balance=reduce(add, balances)) if balances else result
 
 
-def _counts(
-    scope: Scope,
-    account: Account,
-    targets: Sequence[Target],
-    is_blind: bool,
-    hours: Sequence[Sample],
-    whole: Sample | None,
-    criteria: Criteria,
-    unchanged: float,
-) -> MappingCounts:
-    """The counts of a mapping by bucket and by regime."""
+def _grouped(
+    hours: Sequence[Sample], whole: Sample | None, targets: int, by: str, unchanged: float
+) -> Iterator[tuple[Sample, ...]]:
+    """The buckets of a mapping, and then its regimes; none where there is only one."""
 
     def bucket(hour: Sample) -> datetime:
         assert hour.start is not None  # noqa: S101 - only empty samples have none
-        return _floor(hour.start, criteria.by)
+        start = hour.start.replace(minute=0, second=0, microsecond=0)
+        return start.replace(hour=0) if by == "day" else start
 
-    buckets = [together(list(group), len(targets)) for _, group in groupby(hours, bucket)]
     changes = statistics.change_points([hour.certain for hour in hours], unchanged) if hours else []
     edges = [0, *changes, len(hours)]
-    regimes = [together(hours[first:last], len(targets)) for first, last in pairwise(edges)]
-    if whole is not None:  # nobody knows in which part of the time something is missing
-        part = whole.balance.of_part()
-        buckets, regimes = ([replace(one, balance=part) for one in p] for p in (buckets, regimes))
-    return MappingCounts(
-        scope,
-        account,
-        tuple(targets),
-        is_blind,
-        tuple(hours),
-        whole or together(hours, len(targets)),
-        tuple(buckets) if len(buckets) > 1 else (),
-        tuple(regimes) if len(regimes) > 1 else (),
-    )
-
-
-def _floor(moment: datetime, by: Literal["hour", "day"]) -> datetime:
-    hour = moment.replace(minute=0, second=0, microsecond=0)
-    return hour.replace(hour=0) if by == "day" else hour
+    for groups in (
+        [list(group) for _, group in groupby(hours, bucket)],
+        [hours[first:last] for first, last in pairwise(edges)],
+    ):
+        parts = [together(group, targets) for group in groups]
+        if whole is not None:  # nobody knows in which part of the time something is missing
+            parts = [replace(part, balance=whole.balance.of_part()) for part in parts]
+        yield tuple(parts) if len(parts) > 1 else ()
 
 
 def spread(sample: Sample, targets: Sequence[Target], ends: Sequence[End]) -> Sample:
