@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -138,6 +138,12 @@ class _Looked(NamedTuple):
     comes_back: bool
 
 
+_Known: TypeAlias = tuple[
+    tuple[str | None, ...], tuple[int, ...], bool, tuple[_Looked, ...], tuple[Stay, ...]
+]
+"""What makes a way: its cluster and the like, the mappings that cover it, and so on."""
+
+
 class Ways:
     """Numbers the ways of subjects.
 
@@ -152,7 +158,7 @@ class Ways:
         self._ends = _Ends(question.current), _Ends(question.candidate)
         self._covering = Covering(question.candidate)
         self._back = _Back(question.current), _Back(question.candidate)
-        self._numbers: dict[tuple[object, ...], int] = {}
+        self._numbers: dict[_Known, int] = {}
         self.all: list[Way] = []
         self.shares: dict[tuple[str, str | None], int] = {}
         self.rows: list[tuple[object, ...]] = []
@@ -216,24 +222,15 @@ class Ways:
                 if rows[row] and _stores(forms, looked[one.before], looked[one.after], one)
             )
             known = texts, covering, bool(is_of_server[row]), looked, stay
-            ways.append(self._number(*known, places))
+            ways.append(self._number(known, places))
         return codes, np.array(ways, np.int64)
 
-    def _number(
-        self,
-        words: tuple[str | None, ...],
-        covering: tuple[int, ...],
-        is_of_server: bool,
-        looked: tuple[_Looked, ...],
-        stays: tuple[Stay, ...],
-        places: dict[tuple[int, int], int],
-    ) -> int:
+    def _number(self, known: _Known, places: dict[tuple[int, int], int]) -> int:
         """The number of a way, which is added to the table if it is new."""
-        key = words, covering, is_of_server, looked, stays
-        way = self._numbers.setdefault(key, len(self.all))
+        way = self._numbers.setdefault(known, len(self.all))
         if way < len(self.all):
             return way
-        cluster, carries, *chosen = words
+        (cluster, carries, *chosen), covering, is_of_server, looked, stays = known
         ends = tuple(
             of.of(looked[places[side, 0]].state, cluster, chosen[side : side + 1])
             for side, of in enumerate(self._ends)
