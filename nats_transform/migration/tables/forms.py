@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import End, State
-from nats_transform.mappings.functions import Literal, Random
 from nats_transform.mappings.mapping import Fate
 from nats_transform.mappings.subject import (
     NOT_LITERAL,
@@ -28,6 +27,7 @@ from nats_transform.mappings.subject import (
 from nats_transform.mappings.transform import Transform
 from nats_transform.migration.question import Question
 from nats_transform.migration.tables.kinds import MOST_KINDS, Kind, Kinds
+from nats_transform.migration.tables.made import result
 from nats_transform.migration.tables.texts import (
     MOST_BYTES,
     MOST_TOKENS,
@@ -269,7 +269,4 @@ class Forms:
 @cache
 def _program(transform: Transform) -> Program:
     """The compiled transform, for subjects that its source is known to cover."""
-    tokens = [
-        Literal(t.evaluate((), None)) if isinstance(t, Random) else t for t in transform.tokens
-    ]
-    return Program([], End(State(Fate.MAPPED), tokens))
+    return Program([], End(State(Fate.MAPPED), result(transform)))

@@ -6,8 +6,8 @@ there is one column of results.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,6 @@ from nats_transform.mappings.subject import SEPARATOR
 from nats_transform.mappings.transform import Transform
 from nats_transform.migration.tables.texts import Numbers
 
-_RANDOM = re.compile(r"\{\{\s*random\s*\(\s*(\d+)\s*\)\s*\}\}", re.IGNORECASE)
 _MOST = 2**32 - 1
 
 
@@ -120,21 +119,12 @@ class Side:
 
 def result(transform: Transform) -> Sequence[Token]:
     """The tokens that a transform makes, with a fixed text for each `random()`."""
-    return [
-        Literal(_RANDOM.sub(r"{{random(\1)}}", token.evaluate((), None)))
-        if isinstance(token, Literal | Random)
-        else token
-        for token in transform.tokens
-    ]
+    return [Literal(t.evaluate((), None)) if isinstance(t, Random) else t for t in transform.tokens]
 
 
 def numbers_drawn(transform: Transform) -> int:
     """How many different subjects the `random()` in a destination can make of one subject."""
-    texts = [token.text for token in result(transform) if isinstance(token, Literal)]
-    count = 1
-    for match in _RANDOM.finditer(SEPARATOR.join(texts)):
-        count *= max(1, int(match[1]))
-    return count
+    return prod(max(1, abs(t.count)) for t in transform.tokens if isinstance(t, Random))
 
 
 def _key(transform: Transform) -> Sequence[Token] | None:
