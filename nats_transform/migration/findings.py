@@ -107,11 +107,6 @@ _CODES = {
         "a stream republishes the message today, but no longer will",
         "change the source of the republish",
     ),
-    "republish-loop": Code(
-        _E,
-        "what a stream republishes comes back to it, endlessly",
-        "republish under a subject that no stream in the loop captures",
-    ),
     "limit-discards": Code(
         _E,
         "several subjects become one and share a limit of messages per subject, so more messages "
@@ -286,6 +281,7 @@ _CODES = {
     ),
 }
 _AS_IN_CHECK = (
+    "republish-loop",
     "bucket-moves",
     "counter-restarts",
     "counted-twice",
