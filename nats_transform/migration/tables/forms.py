@@ -180,7 +180,7 @@ class Forms:
             rows: the rows of the subjects.
             columns: all texts of the subjects on their way; the subjects themselves come first.
             done: pairs of a place in `columns` and a transform whose results are there too.
-            found, renamed: take what is found.
+            forms, renamed: take what is found.
         """
         places: dict[str, int] = {}
         for place, column in enumerate(columns):
