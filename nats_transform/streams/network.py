@@ -73,33 +73,6 @@ class Arrival:
     repeats: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The streams that a subject comes to, and what they do with it.
-
-    Attributes:
-        captured: the streams that capture the published subject.
-        stored: each stream that stores it, by any way, with the stored subject; None stands for the
-            subject itself.
-        ingress: the streams whose ingress transform applies.
-        taken: pairs of a stream and the stream that it takes the message from.
-        raw: those of them whose transforms do not cover what a consumer gives them.
-        republished: the streams that republish it.
-        loops: the streams whose republish brings it round without end.
-    """
-
-    captured: frozenset[str] = frozenset()
-    stored: frozenset[tuple[str, str | None]] = frozenset()
-    ingress: frozenset[str] = frozenset()
-    taken: frozenset[tuple[str, str]] = frozenset()
-    raw: frozenset[tuple[str, str]] = frozenset()
-    republished: frozenset[str] = frozenset()
-    loops: frozenset[str] = frozenset()
-
-
-NOTHING = Facts()
-
-
 class Feed(NamedTuple):
     """A mirror or source.
 
@@ -256,38 +229,7 @@ class Network:
                     reached.append(other)
         return []
 
-    def facts(self, subject: str | None) -> Facts:
-        """The facts of a subject. They are empty if nobody gets the message."""
-        if subject is None or not self.streams:
-            return NOTHING
-        arrivals = self.arrivals(subject)
-        stored = [arrival for arrival in arrivals if not arrival.repeats]
-        return Facts(
-            captured=frozenset(a.stream for a in arrivals if a.via is Via.CAPTURE),
-            stored=frozenset(
-                (a.stream, None if a.subject == subject else a.subject) for a in stored
-            ),
-            ingress=frozenset(arrival.stream for arrival in stored if arrival.is_mapped),
-            taken=frozenset(
-                (arrival.stream, arrivals[arrival.origin].stream)
-                for arrival in arrivals
-                if arrival.origin is not None and arrival.via is not Via.REPUBLISH
-            ),
-            raw=frozenset(
-                (arrival.stream, arrivals[arrival.origin].stream)
-                for arrival in arrivals
-                if arrival.origin is not None
-                and arrival.taken.fate is Fate.UNMATCHED
-                and any(rule.transform for rule in self._rules(arrival))
-            ),
-            republished=frozenset(a.stream for a in stored if a.republished is not None),
-            loops=frozenset(
-                _republisher(arrivals, arrival) for arrival in arrivals if arrival.repeats
-            )
-            - {""},
-        )
-
-    def _rules(self, arrival: Arrival) -> Sequence[StreamFilter]:
+    def rules(self, arrival: Arrival) -> Sequence[StreamFilter]:
         """The filters of the mirror or source that took a message; none if it was captured."""
         stream = self._by_name[arrival.stream]
         if arrival.position is not None:
@@ -301,7 +243,7 @@ class Network:
             stream, taken = self._by_name[arrival.stream], arrival.taken
             if taken.mapping_destination and arrival.origin is not None:
                 stored = arrivals[arrival.origin].subject or ""
-                for rule in self._rules(arrival):
+                for rule in self.rules(arrival):
                     pair = rule.source, rule.destination
                     if rule.transform and pair == (taken.mapping_source, taken.mapping_destination):
                         yield stored, rule.transform
@@ -332,7 +274,7 @@ def taken(upstream: StreamSource) -> list[str]:
     return [*filters, ANY_TAIL] if upstream.consumer or not filters else filters
 
 
-def _republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:
+def republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:
     """The stream that republishes in a circle: the one where it closes, or the last before it.
 
     "" if it is a circle of mirrors and sources alone, in which nobody republishes.

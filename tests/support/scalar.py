@@ -22,10 +22,52 @@ from nats_transform.mappings.subject import (
 from nats_transform.mappings.symbolic import reversed_mappings
 from nats_transform.migration import Question
 from nats_transform.streams.features import CARRIED_WITH, features, sums
-from nats_transform.streams.network import Facts
+from nats_transform.streams.network import Network, Via, republisher
 from tests.support.dry_runs import CensusRow
 
 Ends = list[tuple[Outcome, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The streams that a subject comes to, and what they do with it.
+
+    Attributes:
+        captured: the streams that capture the published subject.
+        stored: each stream that stores it, by any way, with the stored subject; None stands for the
+            subject itself.
+        ingress: the streams whose ingress transform applies.
+        taken: pairs of a stream and the stream that it takes the message from.
+        republished: the streams that republish it.
+        loops: the streams whose republish brings it round without end.
+    """
+
+    captured: frozenset[str] = frozenset()
+    stored: frozenset[tuple[str, str | None]] = frozenset()
+    ingress: frozenset[str] = frozenset()
+    taken: frozenset[tuple[str, str]] = frozenset()
+    republished: frozenset[str] = frozenset()
+    loops: frozenset[str] = frozenset()
+
+
+def facts_of(network: Network, subject: str | None) -> Facts:
+    """The facts of a subject. They are empty if nobody gets the message."""
+    if subject is None:
+        return Facts()
+    arrivals = network.arrivals(subject)
+    stored = [arrival for arrival in arrivals if not arrival.repeats]
+    return Facts(
+        captured=frozenset(a.stream for a in arrivals if a.via is Via.CAPTURE),
+        stored=frozenset((a.stream, None if a.subject == subject else a.subject) for a in stored),
+        ingress=frozenset(a.stream for a in stored if a.is_mapped),
+        taken=frozenset(
+            (a.stream, arrivals[a.origin].stream)
+            for a in arrivals
+            if a.origin is not None and a.via is not Via.REPUBLISH
+        ),
+        republished=frozenset(a.stream for a in stored if a.republished is not None),
+        loops=frozenset(republisher(arrivals, a) for a in arrivals if a.repeats) - {""},
+    )
 
 
 @dataclass
@@ -169,7 +211,8 @@ class Oracle:
         self._partition(row, before, after)
         self._access(row, before, after)
         self._share(row, before, after)
-        facts = {end.subject: self.network.facts(end.subject) for end, _ in (*before, *after)}
+        ends = (*before, *after)
+        facts = {end.subject: facts_of(self.network, end.subject) for end, _ in ends}
         self._deliver(row, before, after, facts)
         self._headers(row, before, after, facts)
         for first, *others in [covering] if covering else []:

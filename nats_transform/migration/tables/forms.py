@@ -6,7 +6,7 @@ filter tells apart, and the scalar library looks at one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
@@ -36,7 +36,7 @@ from nats_transform.migration.tables.texts import (
     Numbers,
     same,
 )
-from nats_transform.streams.network import Facts
+from nats_transform.streams.network import Arrival, Via, republisher
 
 
 class Receiver(NamedTuple):
@@ -159,12 +159,9 @@ class Forms:
         """Looks at texts one by one."""
         for row, text in zip(rows.tolist(), texts.to_pylist(), strict=True):
             forms[row] = self._form(decode(text))
-            for layer, facts in enumerate(self._facts(decode(text))):
-                for stream, stored in facts.stored:
-                    if stored is not None:
-                        column = pa.array([encode(stored)], pa.binary())
-                        number = self._streams[layer][stream]
-                        renamed.append(Renamed(layer, number, np.array([row]), column))
+            for layer, stream, stored in self._renamed(decode(text)):
+                column = pa.array([encode(stored)], pa.binary())
+                renamed.append(Renamed(layer, stream, np.array([row]), column))
 
     def _follow(
         self,
@@ -194,11 +191,8 @@ class Forms:
         step = next((step for step in steps if step not in done), None)
         if step is None:
             forms[rows] = self._form(first)
-            for layer, facts in enumerate(self._facts(first)):
-                for stream, stored in facts.stored:
-                    if stored is not None:
-                        number = self._streams[layer][stream]
-                        renamed.append(Renamed(layer, number, rows, columns[places[stored]]))
+            for layer, stream, stored in self._renamed(first):
+                renamed.append(Renamed(layer, stream, rows, columns[places[stored]]))
             return
         results = _program(step[1]).run(columns[step[0]]).subjects
         for some in self._classes([*columns, results]):
@@ -210,8 +204,14 @@ class Forms:
             else:
                 self._follow(rows[some], texts, done | {step}, forms, renamed)
 
-    def _facts(self, text: str) -> list[Facts]:
-        return [network.facts(text) for network in self._networks]
+    def _renamed(self, text: str) -> Iterable[tuple[int, int, str]]:
+        """Each layer and stream that stores a subject under another name, and that name."""
+        return dict.fromkeys(
+            (layer, numbers[arrival.stream], arrival.subject)
+            for layer, numbers in enumerate(self._streams)
+            for arrival in self._networks[layer].arrivals(text)
+            if arrival.subject not in (text, None) and not arrival.repeats
+        )
 
     def _form(self, text: str) -> int:
         """The number of the form of a text."""
@@ -232,29 +232,12 @@ class Forms:
         return known
 
     def _receivers(self, text: str) -> Iterator[Receiver]:
-        for layer, (question, facts) in enumerate(
-            zip(self._questions, self._facts(text), strict=True)
-        ):
-            numbers = self._streams[layer]
-            for how, names in (
-                ("captures", facts.captured),
-                ("ingress", facts.ingress),
-                ("republishes", facts.republished),
-                ("loops", facts.loops),
-            ):
-                yield from (Receiver(layer, how, numbers[name]) for name in names)
-            for stream, stored in facts.stored:
-                yield Receiver(layer, "stores", numbers[stream])
-                if stored is None:
-                    yield Receiver(layer, "keeps", numbers[stream])
-            for how, pairs in (("takes", facts.taken), ("takes raw", facts.raw)):
-                for stream, upstream in pairs:
-                    yield Receiver(layer, how, numbers[stream], numbers[upstream])
+        for layer, question in enumerate(self._questions):
+            arrivals = self._networks[layer].arrivals(text)
+            yield from self._of_streams(layer, text, arrivals)
+            stored = {(a.stream, a.subject or "") for a in arrivals if not a.repeats}
             for number, consumer in enumerate(question.consumers):
-                if any(
-                    stream == consumer.stream and consumer.wants(text if stored is None else stored)
-                    for stream, stored in facts.stored
-                ):
+                if any(consumer.stream == stream and consumer.wants(t) for stream, t in stored):
                     yield Receiver(layer, "consumer", number)
             for number, shared in enumerate(dict.fromkeys(question.shared)):
                 if subscribes(shared.subject, text):
@@ -264,6 +247,31 @@ class Forms:
                     yield Receiver(layer, "publish", number)
                 if user.subscribe.allows(text):
                     yield Receiver(layer, "subscribe", number)
+
+    def _of_streams(self, layer: int, text: str, arrivals: Sequence[Arrival]) -> Iterator[Receiver]:
+        """The streams that a subject comes to, and what they do with it."""
+        network, numbers = self._networks[layer], self._streams[layer]
+        for arrival in arrivals:
+            number = numbers[arrival.stream]
+            if arrival.via is Via.CAPTURE:
+                yield Receiver(layer, "captures", number)
+            if arrival.origin is not None and arrival.via is not Via.REPUBLISH:
+                other = numbers[arrivals[arrival.origin].stream]
+                yield Receiver(layer, "takes", number, other)
+                rules = network.rules(arrival) if arrival.taken.fate is Fate.UNMATCHED else ()
+                if any(rule.transform for rule in rules):
+                    yield Receiver(layer, "takes raw", number, other)
+            if arrival.repeats:
+                if loop := republisher(arrivals, arrival):
+                    yield Receiver(layer, "loops", numbers[loop])
+                continue
+            yield Receiver(layer, "stores", number)
+            if arrival.subject == text:
+                yield Receiver(layer, "keeps", number)
+            if arrival.is_mapped:
+                yield Receiver(layer, "ingress", number)
+            if arrival.republished is not None:
+                yield Receiver(layer, "republishes", number)
 
 
 @cache

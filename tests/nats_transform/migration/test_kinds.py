@@ -17,6 +17,7 @@ from nats_transform.migration.tables.forms import Forms
 from nats_transform.migration.tables.ways import Covering
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import parse_stream
+from tests.support.scalar import facts_of
 
 TOKENS = ["a", "b", "x y", "*", "", "z-z"]
 SUBJECTS = [".".join(tokens) for n in (1, 2, 3) for tokens in product(TOKENS, repeat=n)]
@@ -70,8 +71,8 @@ def test_the_form_of_a_subject_does_not_depend_on_others(
 
 def test_nothing_with_a_blank_is_republished() -> None:
     network = Network([parse_stream(stream) for stream in NETWORKS["republish"]])
-    assert not network.facts("a.x y").republished
-    assert network.facts("a.x-y").republished == {"A"}
+    assert not facts_of(network, "a.x y").republished
+    assert facts_of(network, "a.x-y").republished == {"A"}
 
 
 @given(
