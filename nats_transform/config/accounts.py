@@ -10,7 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import TYPE_CHECKING
 
+from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES, LeafNodes
+from nats_transform.accounts.sharing import NO_SHARES, Shares
 from nats_transform.config.tree import (
     LEAF_NODES,
     MAPPINGS,
@@ -33,6 +38,9 @@ from nats_transform.errors import (
 )
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.mappings.subject import is_valid_filter
+
+if TYPE_CHECKING:
+    from nats_transform.streams.stream import StreamConfig
 
 GLOBAL_ACCOUNT = "$G"
 """The account of clients without another account. Mappings at the top of a file belong to it."""
@@ -63,6 +71,32 @@ ACCOUNT_FIELDS = frozenset(
 """The fields that nats-server 2.15.1 knows in an account."""
 
 _WEIGHT = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A configuration and its place.
+
+    Attributes:
+        config: the mappings of one account, or a stream.
+        accounts: the names of the account, in a JWT its name and its public key; empty if the file
+            names none.
+        places: the place of each mapping in the file, by its source; empty for a JWT.
+        expires: when a JWT expires, in seconds since 1970; None if it never does.
+        shares: the exports and imports of the account.
+        zeros: sources and destinations with a weight of 0 that means 100.
+        has_publishers: whether somebody can publish in the account.
+        leaf_nodes: the leaf node connections of the account.
+    """
+
+    config: AccountMappings | StreamConfig
+    accounts: tuple[str, ...] = ()
+    places: MappingABC[str, Place] = dataclass_field(default_factory=dict)
+    expires: int | None = None
+    shares: Shares = NO_SHARES
+    zeros: frozenset[tuple[str, str]] = frozenset()
+    has_publishers: bool = True
+    leaf_nodes: LeafNodes = NO_LEAF_NODES
 
 
 def account_mappings(tree: Node) -> dict[str, AccountMappings]:

@@ -9,9 +9,8 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping as MappingABC
-from dataclasses import dataclass
 
-from nats_transform.accounts.sharing import NO_SHARES, Shares
+from nats_transform.config.accounts import Located
 from nats_transform.config.documents import mappings_of, zeros_of
 from nats_transform.config.json_text import parse_json
 from nats_transform.config.shares import shares_of_claims
@@ -30,27 +29,6 @@ _NEWEST_VERSION = 2
 _OPERATOR, _ACCOUNT = 14 << 3, 0  # first bytes of public keys: O... and A... in base32
 
 
-@dataclass(frozen=True, slots=True)
-class AccountClaims:
-    """The claims of an account JWT.
-
-    Attributes:
-        subject: the public key of the account.
-        name: the name of the account.
-        mappings: the mappings, in the order of the JSON (nats-server's order is random).
-        expires: when the JWT expires, in seconds since 1970; None if it never does.
-        shares: the exports and imports of the account.
-        zeros: sources and destinations with a weight of 0, which means 100.
-    """
-
-    subject: str
-    name: str
-    mappings: AccountMappings
-    expires: int | None = None
-    shares: Shares = NO_SHARES
-    zeros: frozenset[tuple[str, str]] = frozenset()
-
-
 def find_token(text: str) -> str | None:
     """The token that is the whole text, but for the lines that `nsc` puts around it; else None.
 
@@ -62,7 +40,7 @@ def find_token(text: str) -> str | None:
     return stripped if stripped.startswith("eyJ") and _TOKEN.fullmatch(stripped) else None
 
 
-def decode_account(token: str, path: str) -> AccountClaims:
+def decode_account(token: str, path: str) -> Located:
     """The claims in an account JWT whose signature is that of the issuer it names.
 
     Like `Decode`, this does not check whether the issuer can be trusted.
@@ -92,7 +70,7 @@ def decode_account(token: str, path: str) -> AccountClaims:
     return claims
 
 
-def account_claims(payload: Section, path: str) -> AccountClaims:
+def account_claims(payload: Section, path: str) -> Located:
     """The claims in the payload of an account JWT.
 
     Raises:
@@ -116,10 +94,9 @@ def account_claims(payload: Section, path: str) -> AccountClaims:
     if mappings is not None and mappings.value is None:
         mappings = None
     expires = payload["exp"].node.value if "exp" in payload else None
-    return AccountClaims(
-        subject=_text(payload, "sub"),
-        name=_text(payload, "name"),
-        mappings=AccountMappings(()) if mappings is None else mappings_of(mappings),
+    return Located(
+        AccountMappings(()) if mappings is None else mappings_of(mappings),
+        tuple(filter(None, (_text(payload, "name"), _text(payload, "sub")))),
         expires=expires if isinstance(expires, int) and expires > 0 else None,
         shares=shares_of_claims(claims),
         zeros=frozenset() if mappings is None else zeros_of(mappings),

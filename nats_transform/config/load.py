@@ -6,15 +6,16 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as MappingABC
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES, LeafNodes
-from nats_transform.accounts.sharing import NO_SHARES, SharedStream, Shares, shared_streams
+from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES
+from nats_transform.accounts.sharing import SharedStream, shared_streams
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.config.accounts import (
     GLOBAL_ACCOUNT,
     TOP_FIELDS,
+    Located,
     account_fields,
     account_mappings,
     entries_of,
@@ -32,7 +33,7 @@ from nats_transform.config.documents import (
     zeros_of,
 )
 from nats_transform.config.json_text import parse_json
-from nats_transform.config.jwt import AccountClaims, account_claims, decode_account, find_token
+from nats_transform.config.jwt import account_claims, decode_account, find_token
 from nats_transform.config.leaf_nodes import leaf_nodes_of
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.shares import shares_of_config
@@ -125,31 +126,6 @@ def _chosen(everything: list[Located], path: str | os.PathLike[str], account: st
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A configuration and its place.
-
-    Attributes:
-        config: the mappings of one account, or a stream.
-        accounts: the names of the account; empty if the file names none.
-        places: the place of each mapping in the file, by its source; empty for a JWT.
-        expires: when a JWT expires, in seconds since 1970; None if it never does.
-        shares: the exports and imports of the account.
-        zeros: sources and destinations with a weight of 0 that means 100.
-        has_publishers: whether somebody can publish in the account.
-        leaf_nodes: the leaf node connections of the account.
-    """
-
-    config: AccountMappings | StreamConfig
-    accounts: tuple[str, ...] = ()
-    places: MappingABC[str, Place] = field(default_factory=dict)
-    expires: int | None = None
-    shares: Shares = NO_SHARES
-    zeros: frozenset[tuple[str, str]] = frozenset()
-    has_publishers: bool = True
-    leaf_nodes: LeafNodes = NO_LEAF_NODES
-
-
 def of_account(everything: list[Located], account: str | None, name: str) -> list[Located]:
     """What `load_all` gave for a file of this name, of one account if it names any.
 
@@ -179,7 +155,7 @@ def load_all(path: str | os.PathLike[str]) -> list[Located]:
     if not text.strip():
         raise Place(name).error("the file is empty; it needs mappings or a stream configuration")
     if token := find_token(text):
-        return [_of_claims(decode_account(token, name), GLOBAL_ACCOUNT)]
+        return _alone(decode_account(token, name))
     if _CREDENTIALS.match(text):
         raise Place(name).error(
             "this is a credentials file; give the account's JWT, which has the mappings"
@@ -188,7 +164,7 @@ def load_all(path: str | os.PathLike[str]) -> list[Located]:
     if (stream := stream_section(tree)) is not None:
         return [Located(stream_of(stream, tree))]
     if _is_claims(tree):
-        return [_of_claims(account_claims(entries_of(tree), name), GLOBAL_ACCOUNT)]
+        return _alone(account_claims(entries_of(tree), name))
     if _is_document(tree) or (name.endswith(_NAMED) and not _is_server_config(tree)):
         places_in_it = places_of(entries_of(tree))
         return [Located(mappings_of(tree), places=places_in_it, zeros=zeros_of(tree))]
@@ -220,12 +196,12 @@ def _preloaded(top: Section) -> Iterator[Located]:
             claims = decode_account(account.node.value, "")
         except InvalidConfig as error:
             raise place.error(f"the JWT of {quoted(key)}: {error}") from None
-        if claims.subject != key:
+        if claims.accounts[-1:] != (key,):
             raise account.place.error(
                 f"the JWT under {quoted(key)} belongs to another account; put it under that "
                 "account's key"
             )
-        yield _of_claims(claims)
+        yield claims
 
 
 def shared_by(account: str, everything: Iterable[Located]) -> tuple[SharedStream, ...]:
@@ -252,14 +228,9 @@ def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
     return tuple(name for located in load_all(path) for name in located.accounts)
 
 
-def _of_claims(claims: AccountClaims, *more_names: str) -> Located:
-    return Located(
-        claims.mappings,
-        (*filter(None, (claims.name, claims.subject)), *more_names),
-        expires=claims.expires,
-        shares=claims.shares,
-        zeros=claims.zeros,
-    )
+def _alone(claims: Located) -> list[Located]:
+    """An account in a file of its own, where it goes by `$G` too."""
+    return [replace(claims, accounts=(*claims.accounts, GLOBAL_ACCOUNT))]
 
 
 def tree_of(source: Source, text: str, path: str) -> Node:

@@ -84,10 +84,10 @@ def test_the_mappings_of_an_account(tmp_path: Path, text: str, account: str) -> 
 
 
 def test_an_account_without_mappings() -> None:
-    assert decode_account(token(claims({})), "x").mappings == AccountMappings(())
+    assert decode_account(token(claims({})), "x").config == AccountMappings(())
     without = claims()
     del without["nats"]["mappings"]
-    assert decode_account(token(without), "x").mappings == AccountMappings(())
+    assert decode_account(token(without), "x").config == AccountMappings(())
 
 
 def test_another_account_is_not_in_it(tmp_path: Path) -> None:
