@@ -15,7 +15,7 @@ from nats_transform.mappings.moves import moves
 from nats_transform.mappings.subject_index import Effort
 from nats_transform.migration.findings import Layer
 from nats_transform.migration.question import Question
-from nats_transform.migration.room.dependents import Dependents, streams_with_room, wide
+from nats_transform.migration.room.dependents import streams_with_room, wide
 
 _EFFORT, _EFFORT_A_MAPPING = 100_000, 20
 """Steps to find out what moves. Mappings that do not overlap take fewer."""
@@ -45,7 +45,7 @@ def layers(question: Question) -> Layers:
             Layer.NOW: [Obstacle("check-not-compared", "", message)]
         }
         return Layers(dict.fromkeys(Layer, question), found)
-    both, refused = wide(Dependents.of(question), changing)
+    both, refused = wide(question, changing)
     own = [
         entry for name in question.names for entry in question.shares.get(name, NO_SHARES).imports
     ]
@@ -53,7 +53,7 @@ def layers(question: Question) -> Layers:
         {
             Layer.NOW: question,
             Layer.ROOM: replace(question, streams=streams_with_room(question.streams, changing)),
-            Layer.BOTH: both.asked_of(question),
+            Layer.BOTH: both,
         },
         {
             Layer.NOW: list(obstacles(changing, question.streams, own)),

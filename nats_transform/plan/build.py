@@ -13,7 +13,7 @@ from nats_transform.mappings.moves import Moves, made, moves
 from nats_transform.mappings.subject import is_subset
 from nats_transform.migration import DryRun, MigrationFinding, Question
 from nats_transform.migration.findings import REFUSED, STOPS_PLAN
-from nats_transform.migration.room.dependents import Dependents, narrow, wide
+from nats_transform.migration.room.dependents import narrow, wide
 from nats_transform.plan.changes import changes
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
 from nats_transform.plan.stages import STAGES, Stage, stages
@@ -158,9 +158,8 @@ def build(
             )
     switch = stages(question.current, question.candidate, percents, clusters)
     changing = moves(question.current, question.candidate)
-    before = Dependents.of(question)
-    both, _ = wide(before, changing)
-    ever = (before, both, narrow(before, both, changing))
+    both, _ = wide(question, changing)
+    ever = (question, both, narrow(question, both, changing))
     settling = tuple(_settle(question.streams, changing))
     programs = _programs(changing, dry_run, {change.settles for change in settling})
     steps = [
@@ -204,7 +203,7 @@ def _subscribers(changing: Moves) -> str:
     return f"programs that subscribe without a consumer must subscribe to both names: {moved}"
 
 
-def _audited(changing: Moves, both: Dependents) -> str | None:
+def _audited(changing: Moves, both: Question) -> str | None:
     """The first stream that stores messages under both their old and their new names."""
     for stream in both.streams:
         for move in changing:
@@ -216,7 +215,7 @@ def _audited(changing: Moves, both: Dependents) -> str | None:
     return None
 
 
-def _room(phase: Literal["expand", "contract"], ever: Sequence[Dependents]) -> Iterable[Step]:
+def _room(phase: Literal["expand", "contract"], ever: Sequence[Question]) -> Iterable[Step]:
     """The steps that make room for the new names, or take the old ones away."""
     old, new = ever[:2] if phase == "expand" else ever[1:]
     for kinds, title, why in _ROOM[phase]:

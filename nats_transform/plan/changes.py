@@ -7,7 +7,7 @@ from typing import Any
 
 from nats_transform.accounts.sharing import Entry, Shares
 from nats_transform.config.permissions import Allowance, User
-from nats_transform.migration.room.dependents import Dependents
+from nats_transform.migration.question import Question
 from nats_transform.plan.model import Change
 from nats_transform.streams.stream import StreamConfig
 
@@ -16,7 +16,7 @@ FLOWS = ("subjects", "sources", "republish")
 
 
 def changes(
-    before: Dependents, after: Dependents, kind: str, ever: Sequence[Dependents] = ()
+    before: Question, after: Question, kind: str, ever: Sequence[Question] = ()
 ) -> list[Change]:
     """The changes of one kind on the server.
 

@@ -5,14 +5,13 @@ A dry run shows what would be left to do with that room, and a plan makes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from nats_transform.accounts.service_imports import services_with
-from nats_transform.accounts.sharing import NO_SHARES, SharedStream, Shares, shared_streams
-from nats_transform.config.permissions import User
+from nats_transform.accounts.sharing import NO_SHARES, Shares, shared_streams
 from nats_transform.errors import InvalidStream, shown
 from nats_transform.lint.check import check
 from nats_transform.lint.obstacles import Obstacle
@@ -40,55 +39,15 @@ from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import StreamConfig, parse_stream
 
 
-@dataclass(frozen=True, slots=True)
-class Dependents:
-    """Everything of an account, except its mappings, that depends on subjects.
-
-    Attributes:
-        streams, consumers, users: the streams, consumers and users of the account.
-        names: the names by which accounts call this account.
-        shares: the exports and imports of each account, by its name.
-    """
-
-    streams: tuple[StreamConfig, ...]
-    consumers: tuple[Consumer, ...]
-    users: tuple[User, ...]
-    names: tuple[str, ...] = ()
-    shares: Mapping[str, Shares] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, question: Question) -> Dependents:
-        """Everything that a question is about, except the mappings."""
-        return cls(
-            question.streams, question.consumers, question.users, question.names, question.shares
-        )
-
-    @property
-    def shared(self) -> tuple[SharedStream, ...]:
-        """The streams that the account exports, with the imports of other accounts."""
-        return shared_streams(self.names, self.shares.items())
-
-    def asked_of(self, question: Question) -> Question:
-        """The same question with these streams, consumers, users and shares."""
-        return replace(
-            question,
-            streams=self.streams,
-            consumers=self.consumers,
-            users=self.users,
-            shares=self.shares,
-            shared=self.shared if self.shares else question.shared,
-        )
-
-
-def wide(dependents: Dependents, moves: Moves) -> tuple[Dependents, list[Obstacle]]:
-    """Everything changed so that both the old and the new names are in use.
+def wide(question: Question, moves: Moves) -> tuple[Question, list[Obstacle]]:
+    """All that depends on subjects, changed so that both the old and the new names are in use.
 
     With what nats-server refuses of that; a stream that it refuses stays as it was.
     """
     refused: list[Obstacle] = []
-    by_name = {stream.name: stream for stream in dependents.streams}
+    by_name = {stream.name: stream for stream in question.streams}
     republishing = [
-        _stream_with(s, refused, republish=republish_with(s, moves)) for s in dependents.streams
+        _stream_with(s, refused, republish=republish_with(s, moves)) for s in question.streams
     ]
     # What is published again moves too, wherever it goes.
     every = Moves([*moves, *republished(republishing, moves)])
@@ -101,22 +60,24 @@ def wide(dependents: Dependents, moves: Moves) -> tuple[Dependents, list[Obstacl
         )
         for stream in republishing
     )
+    shares = {
+        name: Shares(exports_with(shares.exports, moves), services_with(shares.imports, moves))
+        if name in question.names
+        else replace(shares, imports=imports_with(shares.imports, question.names, moves))
+        for name, shares in question.shares.items()
+    }
     both = replace(
-        dependents,
+        question,
         streams=streams,
         consumers=tuple(
             replace(consumer, filters=widened(consumer.filters, every))
-            for consumer in dependents.consumers
+            for consumer in question.consumers
         ),
-        users=tuple(user_with(user, every) for user in dependents.users),
-        shares={
-            name: Shares(exports_with(shares.exports, moves), services_with(shares.imports, moves))
-            if name in dependents.names
-            else replace(shares, imports=imports_with(shares.imports, dependents.names, moves))
-            for name, shares in dependents.shares.items()
-        },
+        users=tuple(user_with(user, every) for user in question.users),
+        shares=shares,
+        shared=shared_streams(question.names, shares.items()) if shares else question.shared,
     )
-    already = set(_overlapping(dependents))
+    already = set(_overlapping(question))
     refused += [obstacle for obstacle in _overlapping(both) if obstacle not in already]
     return both, refused
 
@@ -127,8 +88,11 @@ def streams_with_room(streams: tuple[StreamConfig, ...], moves: Moves) -> tuple[
     return tuple(_stream_with(s, [], subjects=list(widened(s.subjects, every))) for s in streams)
 
 
-def narrow(before: Dependents, both: Dependents, moves: Moves) -> Dependents:
-    """Everything for both names, without the old ones under which nothing comes any more."""
+def narrow(before: Question, both: Question, moves: Moves) -> Question:
+    """Everything for both names, without the old ones under which nothing comes any more.
+
+    All but `shared`, which no plan asks for.
+    """
     gone = Gone(both.streams, _imported(both), moves)
     return replace(
         both,
@@ -160,10 +124,10 @@ def narrow(before: Dependents, both: Dependents, moves: Moves) -> Dependents:
     )
 
 
-def _imported(dependents: Dependents) -> Iterator[str]:
+def _imported(question: Question) -> Iterator[str]:
     """Filters of the messages of other accounts that come to the account."""
-    for name in dependents.names:
-        shares = dependents.shares.get(name, NO_SHARES)
+    for name in question.names:
+        shares = question.shares.get(name, NO_SHARES)
         yield from (entry.local for entry in shares.imports if entry.kind == "stream")
 
 
@@ -181,7 +145,7 @@ def _stream_with(stream: StreamConfig, refused: list[Obstacle], **fields: Any) -
         return stream
 
 
-def _overlapping(both: Dependents) -> Iterator[Obstacle]:
+def _overlapping(both: Question) -> Iterator[Obstacle]:
     """The streams and consumers that nats-server refuses beside others."""
     for finding in check(both.streams):
         if finding.code == "streams-overlap":

@@ -14,7 +14,7 @@ from nats_transform.mappings.mapping import AccountMappings, Destination, Mappin
 from nats_transform.mappings.moves import moves
 from nats_transform.migration import DryRun, MigrationFinding, Question
 from nats_transform.migration.findings import STOPS_PLAN, Layer
-from nats_transform.migration.room.dependents import Dependents, streams_with_room, wide
+from nats_transform.migration.room.dependents import streams_with_room, wide
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import parse_stream
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation
@@ -98,11 +98,11 @@ def test_each_layer_is_a_dry_run_of_its_configuration(one: Situation, tmp_path: 
     ]
     in_room = [f for f in found.with_room if f.layer is Layer.ROOM]
     assert codes(in_room) == codes(expected) - known
-    both, refused = wide(Dependents.of(question), changing)
+    both, refused = wide(question, changing)
     known |= codes(in_room) | codes(one.dry_run(room).findings)
     expected = [
         f
-        for f in one.dry_run(both.asked_of(question)).findings
+        for f in one.dry_run(both).findings
         if (f.severity is Severity.ERROR or f.code in STOPS_PLAN)
         and not f.code.startswith("check-")
     ]

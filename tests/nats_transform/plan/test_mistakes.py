@@ -15,7 +15,7 @@ from nats_transform.errors import InvalidConfig
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.moves import moves
 from nats_transform.migration.findings import STOPS_PLAN
-from nats_transform.migration.room.dependents import Dependents, wide
+from nats_transform.migration.room.dependents import wide
 from nats_transform.plan.build import NoPlan
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation, steps
 
@@ -79,8 +79,8 @@ def test_a_dry_run_finds_all_that_a_plan_refuses(wrong: Situation, tmp_path: Pat
     known = {(one.code, one.about) for one in (*found.findings, *found.with_room)}
     assert {(one.code, one.about) for one in caught.value.blocked} <= known
     # The dry run of what a plan makes first has nothing more to refuse.
-    both, refused = wide(Dependents.of(question), moves(question.current, question.candidate))
-    last = wrong.dry_run(both.asked_of(question)).findings
+    both, refused = wide(question, moves(question.current, question.candidate))
+    last = wrong.dry_run(both).findings
     blocked = {one.code.removeprefix("check-") for one in caught.value.blocked}
     assert blocked >= {one.code for one in refused}
     assert blocked >= {
