@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from orchestration.archive import Archive, Observed
+from orchestration.archive import Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
 from orchestration.days import days_of, rows_by_day
@@ -26,9 +26,8 @@ from orchestration.metadata.shares import shares_of_audit
 from orchestration.metadata.values import Metadata, Results, link
 
 if TYPE_CHECKING:  # SciPy takes longer to import than all else: not when Dagster loads
-    from jobs.audit.result import AuditResult
     from jobs.settings.audit import AuditSettings
-    from nats_transform.audit import Period
+    from nats_transform.audit import Period, Verdict
 
 
 def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
@@ -163,21 +162,12 @@ def _nothing_to_audit(archive: Archive, asset: ArchiveAsset) -> Results:
     """The result of an audit of days without messages."""
     from nats_transform.audit import Verdict
 
-    metadata: dict[str, Any] = {
+    metadata = {
         "verdict": str(Verdict.NOTHING),
         "summary": f"stream {archive.stream} has no messages on these days",
         "messages": 0,
     }
-    if archive.observed is not None:
-        yield dg.AssetCheckResult(
-            asset_key=archive.key(asset.name),
-            check_name=checks.SPLIT,
-            passed=False,
-            severity=dg.AssetCheckSeverity.WARN,
-            description=escaped(metadata["summary"]),
-            metadata=metadata,
-        )
-    yield dg.MaterializeResult(metadata=metadata)
+    yield from _judged(archive, asset, Verdict.NOTHING, metadata, {})
 
 
 def _audited(
@@ -209,30 +199,33 @@ def _audited(
         "kind": "observed" if result.kind == "observed" else "rehearsal",
         "tolerance": f"{archive.tolerance:g} points",
     }
-    if archive.observed is not None:
-        yield _verdict(archive.observed, archive.key(asset.name), result, metadata)
-    yield dg.MaterializeResult(
-        metadata={
-            **metadata,
-            **(columns_of(archive, asset.name) if asset.name in TABLES else {}),
-            "mapping version": result.mapping_version,
-            "snapshot": str(result.snapshot_id),
-        }
-    )
+    more = {
+        **(columns_of(archive, asset.name) if asset.name in TABLES else {}),
+        "mapping version": result.mapping_version,
+        "snapshot": str(result.snapshot_id),
+    }
+    yield from _judged(archive, asset, result.verdict, metadata, more)
 
 
-def _verdict(
-    observed: Observed, key: dg.AssetKey, result: AuditResult, metadata: Metadata
-) -> dg.AssetCheckResult:
+def _judged(
+    archive: Archive,
+    asset: ArchiveAsset,
+    verdict: Verdict,
+    metadata: Metadata,
+    more: Metadata,
+) -> Results:
+    """The verdict on what was observed as a check, and the numbers; `more` only the asset has."""
     from nats_transform.audit import Verdict
 
-    is_wrong = result.verdict in (Verdict.OUTSIDE, Verdict.NOT_RANDOM)
-    is_error = is_wrong and observed.severity == "error"
-    return dg.AssetCheckResult(
-        asset_key=key,
-        check_name=checks.SPLIT,
-        passed=result.verdict is Verdict.WITHIN,
-        severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
-        description=escaped(metadata["summary"]),  # the UI reads it as Markdown
-        metadata=metadata,
-    )
+    if archive.observed is not None:
+        is_wrong = verdict in (Verdict.OUTSIDE, Verdict.NOT_RANDOM)
+        is_error = is_wrong and archive.observed.severity == "error"
+        yield dg.AssetCheckResult(
+            asset_key=archive.key(asset.name),
+            check_name=checks.SPLIT,
+            passed=verdict is Verdict.WITHIN,
+            severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+            description=escaped(metadata["summary"]),  # the UI reads it as Markdown
+            metadata=metadata,
+        )
+    yield dg.MaterializeResult(metadata={**metadata, **more})
