@@ -111,6 +111,7 @@ def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSett
 def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
     answer = result.dry_run
     metadata = {
+        **{f"number of {s.value} findings": count for s, count in result.counts.items()},
         "page": link(archive, page),
         "messages": answer.messages,
         "subjects": answer.subjects,
@@ -120,28 +121,18 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
         "findings": _table(answer.findings),
         "findings with room for the new subjects": _table(answer.with_room),
     }
-    versions = {
+    if result.simulated:
+        columns = ("messages", "discarded", "refused", "duplicates")
+        rows = []
+        for stream in result.simulated:
+            counts = [getattr(stream, name) for name in columns]
+            shown = ["" if count is None else f"{count:,}" for count in counts]
+            rows.append((stream.stream, *shown, stream.condition))
+        metadata["simulated streams"] = table(("stream", *columns, "note"), rows)
+    return metadata | {
         "candidate version": result.candidate_version,
         "current version": result.current_version,
     }
-    counts = {f"number of {s.value} findings": count for s, count in result.counts.items()}
-    simulated = {
-        "simulated streams": table(
-            ("stream", "messages", "discarded", "refused", "duplicates", "note"),
-            [
-                (
-                    s.stream,
-                    *(
-                        "" if count is None else f"{count:,}"
-                        for count in (s.messages, s.discarded, s.refused, s.duplicates)
-                    ),
-                    s.condition,
-                )
-                for s in result.simulated
-            ],
-        )
-    }
-    return counts | metadata | (simulated if result.simulated else {}) | versions
 
 
 def _table(findings: Sequence[MigrationFinding]) -> dg.MetadataValue[Any]:
