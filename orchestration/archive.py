@@ -431,11 +431,10 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _TRANSFORMED)):  # type: ignore[mi
             ),
             f"{self.name}_spark": spark,
         }
-        for source in self.sources:
-            if connection := source.nats:
-                # Nor the connection, as it can have secrets.
-                hidden = dg.ResourceDefinition.hardcoded_resource(connection)
-                resources.setdefault(f"{self.name}_nats", hidden)
+        if self.live is not None:
+            # Nor the connection, as it can have secrets.
+            connection = dg.ResourceDefinition.hardcoded_resource(self.live.nats)
+            resources[f"{self.name}_nats"] = connection
         return resources
 
     @property

@@ -37,13 +37,7 @@ class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
         """The server, if the messages come from one."""
         if not (self.server or self.context):
             return None
-        given: dict[str, Any] = self.model_dump(
-            include=set(NatsResource.model_fields), exclude_none=True
-        )
-        texts: dict[str, Any] = {
-            name: str(value) if isinstance(value, Path) else value for name, value in given.items()
-        }
-        return NatsResource(**texts)
+        return NatsResource(**self._texts(set(NatsResource.model_fields)))
 
     def ingest_settings(
         self, stream: str, warehouse: Warehouse, days: tuple[date, date], run_id: str
@@ -51,7 +45,7 @@ class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
         """What to ingest of this source for a range of days, both inclusive."""
         first, last = days
         return IngestSettings.model_validate(
-            self._given
+            nested(settings_of(IngestSettings), self._texts())
             | {
                 "stream": stream,
                 "since": datetime.combine(first, time(), UTC),
@@ -64,12 +58,12 @@ class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
     @property
     def connection(self) -> NatsSettings:
         """How to reach the server that the messages come from."""
-        return NatsSettings.model_validate(self._given["server"])
+        given = nested(settings_of(IngestSettings), self._texts())
+        return NatsSettings.model_validate(given["server"])
 
-    @property
-    def _given(self) -> dict[str, Any]:
-        given = self.model_dump(exclude_unset=True, exclude_none=True)
-        texts = {
+    def _texts(self, only: set[str] | None = None) -> dict[str, Any]:
+        """What the YAML gives, by its keys; paths as texts."""
+        given = self.model_dump(include=only, exclude_unset=True, exclude_none=True)
+        return {
             key: str(value) if isinstance(value, Path) else value for key, value in given.items()
         }
-        return nested(settings_of(IngestSettings), texts)
