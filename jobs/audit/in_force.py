@@ -12,13 +12,15 @@ import os
 import subprocess
 import tarfile
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from itertools import pairwise
 from pathlib import Path
 
 from jobs.audit.result import AuditError
+from jobs.errors import NoTable
 from jobs.scratch import scratch_folder
 from jobs.settings.audit import AuditSettings
+from jobs.warehouse import specs, tables
 from nats_transform.audit import Period
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.errors import NatsTransformError
@@ -140,20 +142,13 @@ def _git(file: Path, *arguments: str) -> bytes:
     return done.stdout
 
 
-def check_times(
-    settings: AuditSettings,
-    periods: Sequence[Period],
-    archive_begins: datetime | None,
-    now: datetime,
-) -> None:
+def check_times(settings: AuditSettings, periods: Sequence[Period]) -> None:
     """Refuses times that the archive cannot answer for.
-
-    Args:
-        archive_begins: the first day of the archive; None if it is empty.
 
     Raises:
         AuditError: with the cure.
     """
+    now = datetime.now(UTC)
     if settings.until is not None and settings.until > now:
         raise AuditError(
             f"the window ends at {_utc(settings.until)}, in the future: wait until then, or give "
@@ -164,8 +159,13 @@ def check_times(
             "two commits of the mapping file aren't in the order of their times: give the moments "
             "instead (--in-force MOMENT=FILE)"
         )
-    if archive_begins is None:
+    days = list[date]()
+    with contextlib.suppress(NoTable):  # what counts the messages says it better
+        messages = tables.open_table(settings.warehouse, specs.MESSAGES)
+        days = tables.days_of(messages, settings.stream)
+    if not days:
         return
+    archive_begins = datetime.combine(min(days), time(), UTC)
     begins = f"before the archive of {settings.stream} begins ({archive_begins:%Y-%m-%d})"
     if settings.since is not None and settings.since < archive_begins:
         raise AuditError(

@@ -10,11 +10,9 @@ after the mapping, and reads their destination back from their subject (`jobs.au
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, time
 from typing import Any
 
 from pyiceberg.table import Table
@@ -33,7 +31,6 @@ from jobs.audit.result import AuditError, AuditResult, MappingInForce
 from jobs.audit.rows import Rows
 from jobs.audit.spread import expected_keys, partition_balances
 from jobs.audit.table import publish
-from jobs.errors import NoTable
 from jobs.files.engine import engine_of
 from jobs.session import Spark
 from jobs.settings.audit import AuditSettings
@@ -88,7 +85,7 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
                 f"{settings.mapping} has no mapping of {printable(count.source)} with weights or "
                 f"clusters, so its count says nothing{did_you_mean(count.source, sources)}"
             )
-    _check_times(settings, periods)
+    check_times(settings, periods)
     audited_rows = _observed if settings.observed else _expected
     result = audited_rows(spark, settings, periods)
     if settings.key and not result.keys:
@@ -133,17 +130,6 @@ def _stage(index: int, period: Period, assessment: Assessment) -> MappingInForce
         verdict=worst_of(rule.verdict for rule in rules),
         messages=sum(rule.messages for rule in rules),
     )
-
-
-def _check_times(settings: AuditSettings, periods: Sequence[Period]) -> None:
-    """Refuses times that the archive cannot answer for."""
-    begins = None
-    with contextlib.suppress(NoTable):  # what counts the messages says it better
-        days = tables.days_of(
-            tables.open_table(settings.warehouse, specs.MESSAGES), settings.stream
-        )
-        begins = datetime.combine(min(days), time(), UTC) if days else None
-    check_times(settings, periods, begins, datetime.now(UTC))
 
 
 def _expected(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> AuditResult:
