@@ -39,7 +39,8 @@ def cluster_notes(
                 f"{instead}"
             )
         names = ", ".join(mapping.clusters)
-        known = {cluster for period in periods for cluster in _clusters_of(period, mapping.source)}
+        same = (m for p in periods for m in p.mappings.mappings if m.source == mapping.source)
+        known = {cluster for one in same for cluster in one.clusters}
         strange = sorted({cluster for cluster in mine if cluster} - known)
         is_general = any(d.cluster is None for d in mapping.destinations)
         if strange and not is_general and not known & mine.keys():
@@ -62,9 +63,3 @@ def cluster_notes(
                         else "nothing is mapped there"
                     )
                 )
-
-
-def _clusters_of(period: Period, source: str) -> Iterator[str]:
-    for mapping in period.mappings.mappings:
-        if mapping.source == source:
-            yield from mapping.clusters
