@@ -13,18 +13,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import SecretStr
 
 from jobs.errors import JobError
 from jobs.jetstream import wire
-from jobs.jetstream.answers import Answer, StreamInfo
+from jobs.jetstream.answers import Answer
 from jobs.jetstream.connection import RawClient, api, connection
 from jobs.jetstream.process import USER, nats_server
 from jobs.jetstream.pull import pulling
 from jobs.jetstream.reader import RangeReader
-from jobs.jetstream.stream import JetStreamSettings, StreamState
+from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
 from jobs.progress import advance
 from jobs.settings.connection import NatsSettings
 from nats_transform.config.block import configured, mappings_block, quoted_string
@@ -87,7 +86,7 @@ def try_messages(
             raise JobError(
                 f"nats-server stops with these mappings: {error}; `nats-transform check` says why"
             ) from error
-        stored = {stream.name: _read(nats, states[stream.name]) for stream in streams}
+        stored = {name: _read(nats, name, state) for name, state in states.items()}
         return Seen(version, delivered, stored)
 
 
@@ -218,7 +217,7 @@ async def _publish(
     subjects: Sequence[bytes],
     streams: Sequence[StreamConfig],
     expected: Callable[[Sequence[bytes | None]], Mapping[str, int]],
-) -> tuple[str, list[bytes | None], dict[str, StreamInfo]]:
+) -> tuple[str, list[bytes | None], dict[str, StreamState]]:
     async with connection(nats) as publisher, connection(nats) as watcher:
         for stream in streams:
             config = stream.model_dump(by_alias=True, exclude_unset=True)
@@ -259,7 +258,7 @@ async def _settled(
     nats: NatsSettings,
     streams: Sequence[StreamConfig],
     expected: Mapping[str, int],
-) -> dict[str, StreamInfo]:
+) -> dict[str, StreamState]:
     """The states of the streams once they hold what is expected, or nothing more comes.
 
     What a mirror or a source takes comes late: the server sets them up after a random delay.
@@ -268,36 +267,21 @@ async def _settled(
     counts: Counter[str] = Counter()
     moved = time.monotonic()
     while True:
-        infos = {
-            stream.name: await api(client, nats, StreamInfo, f"STREAM.INFO.{stream.name}")
-            for stream in streams
-        }
-        now = Counter({name: info.state.messages for name, info in infos.items()})
+        states = {s.name: await stream_state(client, nats, s.name) for s in streams}
+        now = Counter({name: state.messages for name, state in states.items()})
         if now != counts:
             counts, moved = now, time.monotonic()
         is_as_expected = counts == Counter(expected) and not are_late
         if is_as_expected or time.monotonic() > moved + QUIET_SECONDS:
-            return infos
+            return states
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _read(nats: NatsSettings, info: StreamInfo) -> list[tuple[int, bytes]]:
+def _read(nats: NatsSettings, stream: str, state: StreamState) -> list[tuple[int, bytes]]:
     """Number and subject of each message of a stream."""
-    state: Any = info.state
-    reader = RangeReader(
-        nats,
-        JetStreamSettings(stream=info.config.name),
-        StreamState(
-            created=info.created,
-            messages=state.messages,
-            bytes=0,
-            first=state.first_seq,
-            last=state.last_seq,
-            config={},
-        ),
-    )
+    reader = RangeReader(nats, JetStreamSettings(stream=stream), state)
     messages: list[tuple[int, bytes]] = []
-    for rows in reader((max(state.first_seq, 1), state.last_seq)):
+    for rows in reader((max(state.first, 1), state.last)):
         numbers = (int(data) for data in rows.column("data").to_pylist())
         # As bytes: they need not be UTF-8.
         subjects = rows.column("subject").view("binary").to_pylist()
