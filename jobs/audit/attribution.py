@@ -13,13 +13,13 @@ from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import chain
 from itertools import combinations as pairs_of
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from jobs.audit.candidates import ByPattern, Candidate, candidates, unmapped
 from jobs.audit.counts import start_of
 from jobs.audit.draws import Measure, Measuring
 from jobs.audit.fits import Fits
@@ -27,26 +27,11 @@ from jobs.audit.repeats import COLUMNS, Repeats, repeats_of
 from jobs.audit.result import AuditError, KeyStickiness
 from jobs.audit.rows import Parts, Rows
 from jobs.audit.spread import Keyed, sticky
-from nats_transform import Mapping
 from nats_transform.audit import Doubled, End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.audit.chance import Draws
 from nats_transform.kernel.counting import Coded, combinations, hours, texts
-from nats_transform.mappings.shape import Shape, shape_of, shape_of_filter
+from nats_transform.mappings.shape import Shape, shape_of_filter
 from nats_transform.mappings.subject import collide, is_subset
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """An end of a mapping and the shape of its subjects.
-
-    Attributes:
-        period: the index of the mapping version.
-    """
-
-    period: int
-    mapping: Mapping
-    end: End
-    shape: Shape
 
 
 @dataclass(frozen=True)
@@ -98,32 +83,6 @@ class Attribution:
     draws: dict[Scope, Draws]
 
 
-def candidates(periods: Sequence[Period]) -> list[Candidate]:
-    """Every end that makes subjects, of all mappings: those without weights can make them too."""
-    by_end: dict[tuple[int, End], Candidate] = {}
-    for index, period in enumerate(periods):
-        for mapping in period.mappings.mappings:
-            for _, share in mapping.ends():
-                if share.destination is not None and share.transform is not None:
-                    end = End(mapping.source, share.destination)
-                    by_end[index, end] = Candidate(index, mapping, end, shape_of(share.transform))
-    return list(by_end.values())
-
-
-def _unmapped(periods: Sequence[Period], known: Sequence[Candidate]) -> list[Candidate]:
-    """For each mapping in its order, the messages that keep its source as their subject.
-
-    They went through no mapping, unless a remainder keeps it.
-    """
-    by_end = {(candidate.period, candidate.end): candidate for candidate in known}
-    return [
-        by_end.get((index, end)) or Candidate(index, mapping, end, shape_of_filter(mapping.source))
-        for index, period in enumerate(periods)
-        for mapping in period.mappings.mappings
-        for end in [End(mapping.source, mapping.source)]
-    ]
-
-
 def attribute(
     messages: Rows,
     periods: Sequence[Period],
@@ -141,15 +100,16 @@ def attribute(
         publishers: filters of subjects that something else publishes to, too.
     """
     known = candidates(periods)
-    unmapped = _unmapped(periods, known)
+    kept = unmapped(periods, known)
     others = [shape_of_filter(filter) for filter in publishers]
-    shapes = [candidate.shape for candidate in (*known, *unmapped)] + others
+    shapes = [candidate.shape for candidate in (*known, *kept)] + others
     repeats = repeats_of(messages)
-    measure, keys = _measure(periods, known, others)
+    by_pattern, kept_by_pattern = ByPattern(known), ByPattern(kept)
+    measure, keys = _measure(known, by_pattern, others)
     groups, draws = count_by_shape(messages, shapes, periods, repeats, measure, keys)
     hidden = _hidden(periods, known, groups, captured)
     if captured:
-        for candidate in unmapped:
+        for candidate in kept:
             own = [other.shape.filter for other in known if other.mapping is candidate.mapping]
             besides = [f for f in captured if not any(is_subset(f, filter) for filter in own)]
             if candidate not in known and not _is_captured(candidate, besides):
@@ -159,17 +119,12 @@ def attribute(
     published: dict[Scope, dict[datetime, int]] = {}
     retried: Counter[Scope] | None = None
     if source is not None:
-        applying = [
-            Candidate(index, mapping, End(filter, filter), shape_of_filter(filter))
-            for index, period in enumerate(periods)
-            for mapping in period.mappings.mappings
-            for filter in [mapping.source]
-        ]
-        of_source, patterns = _ByPattern(applying), {shape.pattern for shape in shapes}
+        applying = unmapped(periods, ())
+        of_source, patterns = ByPattern(applying), {shape.pattern for shape in shapes}
         wanted = [*shapes, *(candidate.shape for candidate in applying)]
         retried = Counter()
         for group in count_by_shape(source, wanted, periods, repeats_of(source))[0]:
-            applied = next((candidate.mapping for candidate in of_source.of(group)), None)
+            applied = next((c.mapping for c in of_source.of(group.period, group.fits)), None)
             if applied is not None and group.is_repeat:
                 retried[group.period, applied.source, group.cluster] += group.count
             elif applied is not None and not group.cluster and applied.clusters:
@@ -187,10 +142,9 @@ def attribute(
     fates = dict.fromkeys(("attributed", "ambiguous", "unmapped", "doubled", "other"), 0)
     unlabelled: Counter[str] = Counter()
     again: Counter[Scope] = Counter()
-    by_pattern, unmapped_by_pattern = _ByPattern(known), _ByPattern(unmapped)
     made = {(candidate.period, candidate.end) for candidate in known}
     for group in groups:
-        ends = _ends(by_pattern, unmapped_by_pattern, group)
+        ends = _ends(by_pattern, kept_by_pattern, group)
         if not any(is_audited(candidate.mapping) for candidate in ends):
             fates["other"] += group.count
             continue
@@ -239,19 +193,16 @@ def attribute(
 
 
 def _measure(
-    periods: Sequence[Period], known: Sequence[Candidate], others: Sequence[Shape]
+    known: Sequence[Candidate], by_pattern: ByPattern, others: Sequence[Shape]
 ) -> tuple[Measure, dict[str, tuple[int, ...]]]:
     """Which ends make which subjects, and the tokens that are the key in subjects of a pattern.
 
     The key is made of the wildcards that all ends of a mapping carry as they are.
     """
-    makers: dict[tuple[int, str], tuple[tuple[End, Mapping], ...]] = {}
     ends: dict[tuple[int, str], tuple[End, ...]] = {}
     carried: dict[tuple[int, str], set[int]] = {}
     for candidate in known:
-        fit = candidate.period, candidate.shape.pattern
         of = candidate.period, candidate.end.source
-        makers[fit] = (*makers.get(fit, ()), (candidate.end, candidate.mapping))
         if is_audited(candidate.mapping):
             ends[of] = (*ends.get(of, ()), candidate.end)
             places = candidate.shape.places
@@ -264,7 +215,7 @@ def _measure(
             key = tuple(candidate.shape.places[number] for number in sorted(carried[of]))
             if keys.setdefault(candidate.shape.pattern, key) != key:
                 keyed.discard(of)  # another mapping takes other tokens of the same subjects
-    return Measure(ends, makers, frozenset(shape.pattern for shape in others), keyed), keys
+    return Measure(ends, by_pattern, frozenset(shape.pattern for shape in others), keyed), keys
 
 
 def in_clusters(
@@ -327,38 +278,14 @@ def _named(end: End) -> str:
     return f"{end.source} -> {end.destination}" if end.source else end.destination
 
 
-class _ByPattern:
-    """Candidates by the subjects that they make: there may be thousands, and as many groups."""
-
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
-        self._candidates = candidates
-        self._numbers = defaultdict[tuple[int, str], list[int]](list)
-        for number, candidate in enumerate(candidates):
-            self._numbers[candidate.period, candidate.shape.pattern].append(number)
-
-    def of(self, group: Group) -> list[Candidate]:
-        """Those that the subjects of a group fit, in their order."""
-        fits = [self._numbers.get((group.period, pattern), ()) for pattern in group.fits]
-        return [self._candidates[number] for number in sorted(chain.from_iterable(fits))]
-
-
-def _ends(known: _ByPattern, unmapped: _ByPattern, group: Group) -> list[Candidate]:
+def _ends(known: ByPattern, kept: ByPattern, group: Group) -> list[Candidate]:
     """The ends that can have made the messages of a group.
 
-    In a cluster these are the ends that are listed for it. If none of them fits, the ends that are
-    listed for other clusters count: the message then shows that the configuration is not in force.
-    So does a message under the source of the mapping that applies to it, unless an end of the
-    mapping can have made it.
+    A message under the source of the mapping that applies to it shows that the configuration is not
+    in force, unless an end of the mapping can have made it.
     """
-    fitting = known.of(group)
-    listed = [
-        candidate
-        for candidate in fitting
-        if candidate.end.destination
-        in {share.destination for share in candidate.mapping.shares(group.cluster)}
-    ]
-    ends = listed or fitting
-    applied = next(iter(unmapped.of(group)), None)
+    ends = known.in_cluster(group.period, group.fits, group.cluster)
+    applied = next(iter(kept.of(group.period, group.fits)), None)
     if applied and all(candidate.mapping is not applied.mapping for candidate in ends):
         ends.append(applied)
     return ends
@@ -422,16 +349,16 @@ def _count_by_shape(
 ) -> tuple[Counter[Any], dict[Scope, Draws]]:
     """The messages of a task by mapping version, shapes, cluster and hour."""
     counts: Counter[Any] = Counter()
-    measuring = Measuring(measure or Measure({}, {}, frozenset(), ()))
+    measuring = None if measure is None else Measuring(measure)
     for index, rows in parts:
         columns = [texts(rows.column("cluster")), hours(rows.column("ts"))]
         columns.append(repeats.of(rows) if repeats else _no_repeats(len(rows)))
         layers, hashes = shapes.with_keys(rows.column("subject"))
         for (cluster, hour, is_repeat, *patterns), count in combinations(*columns, *layers):
             counts[index, frozenset(patterns) - {None}, is_repeat, cluster, hour] += count
-        if measure is not None:
+        if measuring is not None:
             measuring.add(index, columns[0], layers, hashes, columns[2])
-    return counts, measuring.draws
+    return counts, {} if measuring is None else measuring.draws
 
 
 def _no_repeats(rows: int) -> Coded:

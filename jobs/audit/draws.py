@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from jobs.audit.candidates import ByPattern
 from nats_transform.audit import End, Scope
 from nats_transform.audit.chance import STRETCH, Draws
 from nats_transform.kernel.counting import MOST_CELLS, Coded
-from nats_transform.mappings.mapping import Mapping as SubjectMapping
 
 
 @dataclass(frozen=True)
@@ -19,35 +19,25 @@ class Measure:
 
     Attributes:
         ends: the ends of each mapping with weights, by mapping version and source.
-        makers: all ends that make the subjects of a pattern, each with its mapping, by mapping
-            version and pattern.
+        makers: all ends that make subjects.
         others: the patterns of subjects that something else publishes to, too.
         keyed: the mappings whose messages have a key.
     """
 
     ends: Mapping[tuple[int, str], tuple[End, ...]]
-    makers: Mapping[tuple[int, str], tuple[tuple[End, SubjectMapping], ...]]
+    makers: ByPattern
     others: frozenset[str]
     keyed: Collection[tuple[int, str]]
 
     def maker(
         self, index: int, patterns: Iterable[str], cluster: str | None
     ) -> tuple[str, int] | None:
-        """The source and the place in `ends` of the one end that made a subject of patterns.
-
-        Ends that are listed for the cluster come before those for others, which may look the same.
-        """
+        """The source and the place in `ends` of the one end that made a subject of patterns."""
         fits = frozenset(patterns)
-        fitting = [maker for pattern in fits for maker in self.makers.get((index, pattern), ())]
-        listed = [
-            end
-            for end, mapping in fitting
-            if any(share.destination == end.destination for share in mapping.shares(cluster))
-        ]
-        made_by = listed or [end for end, _ in fitting]
+        made_by = self.makers.in_cluster(index, fits, cluster)
         if len(made_by) != 1 or fits & self.others:
             return None
-        (end,) = made_by
+        end = made_by[0].end
         ends = self.ends.get((index, end.source), ())
         return (end.source, ends.index(end)) if end in ends else None
 

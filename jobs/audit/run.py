@@ -17,13 +17,8 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from jobs.audit.attribution import (
-    Attribution,
-    attribute,
-    candidates,
-    in_clusters,
-    observed_keys,
-)
+from jobs.audit.attribution import Attribution, attribute, in_clusters, observed_keys
+from jobs.audit.candidates import candidates
 from jobs.audit.counts import expected_counts, messages_of, nothing_there
 from jobs.audit.in_force import check_times, periods_of
 from jobs.audit.labels import cluster_notes

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jobs.audit.candidates import ByPattern, Candidate
 from jobs.audit.draws import Measure, Measuring, joined
 from jobs.audit.headline import headline
 from jobs.audit.result import AuditResult
@@ -20,6 +21,7 @@ from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import End, Period, Verdict
 from nats_transform.audit.chance import STRETCH
 from nats_transform.kernel.counting import Coded
+from nats_transform.mappings.shape import Shape
 from tests.jobs.audit.rehearsal import HERE
 from tests.support.archive import archive, message
 
@@ -173,9 +175,9 @@ def test_messages_of_several_batches_are_in_one_row() -> None:
     one, two = End("s", "a"), End("s", "b")
     ends = {(0, "s"): (one, two)}
     mapping = Mapping("s", [Destination("a", 50), Destination("b", 50)])
-    made_one, made_two = (one, mapping), (two, mapping)
-    makers = {(0, "a"): (made_one,), (0, "b"): (made_two,), (0, "both"): (made_one, made_two)}
-    measuring = Measuring(Measure(ends, makers, frozenset({"other"}), {(0, "s")}))
+    made_by = [(one, "a"), (two, "b"), (one, "both"), (two, "both")]
+    makers = [Candidate(0, mapping, end, Shape(text, text, True, {})) for end, text in made_by]
+    measuring = Measuring(Measure(ends, ByPattern(makers), frozenset({"other"}), {(0, "s")}))
     patterns = ["a", "b", "both", "other", None]
     rng = np.random.default_rng(1)
     made, repeats = rng.integers(0, 5, 4_000), rng.integers(0, 2, 4_000)
