@@ -46,15 +46,11 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
 
 def _dry_run(spark: Spark, settings: DryRunSettings, question: Question) -> DryRunResult:
     # Not at the top: a census in a file needs no Iceberg.
-    from jobs.dry_run.subjects import archived_days, of_census, of_replay
+    from jobs.dry_run.subjects import archived_days, try_archive
     from jobs.warehouse import tables
 
     messages, days = archived_days(settings)
-    census = None
-    if settings.exact:
-        answer = of_replay(settings, messages, days, question)
-    else:
-        answer, census = of_census(spark, settings, messages, days, question)
+    answer, census = try_archive(spark, settings, messages, days, question)
     run_id = settings.run_id or str(uuid.uuid4())
     simulated: tuple[SimulatedStream, ...] = ()
     simulated_snapshot = None

@@ -49,42 +49,31 @@ def archived_days(settings: StreamDays) -> tuple[Table, list[date]]:
     return messages, days
 
 
-def of_census(
+def try_archive(
     spark: Spark,
     settings: DryRunSettings,
     messages: Table,
     days: Sequence[date],
     question: Question,
-) -> tuple[DryRun, Table]:
-    """Evaluate the mappings on the subjects of the census; return the result and the table.
+) -> tuple[DryRun, Table | None]:
+    """What a candidate would do to the subjects of the census, and the table of the census.
 
-    Days whose census is missing, or counts other than `messages` has, are counted first.
+    Days whose census is missing, or counts other than `messages` has, are counted first. If the
+    settings ask for exact results, every message draws its destinations, and no census is read.
     """
-    table = counted_census(spark, settings, messages, days)
+    table = messages if settings.exact else counted_census(spark, settings, messages, days)
     question = with_named(question, settings, messages, days)
-    columns = ["subject", "cluster", "carries", "messages", "bytes"]
-    files = tables.data_files(table, settings.stream, days)
-    rows = Scan.of(table, CENSUS, files, columns)
-    return _looked_at(rows, _rows(table, settings.stream, days), question, settings.out), table
-
-
-def of_replay(
-    settings: DryRunSettings, messages: Table, days: Sequence[date], question: Question
-) -> DryRun:
-    """Evaluate the mappings on every message, each with its own draw."""
-    question = with_named(question, settings, messages, days)
-    rows = replayed(messages, settings.stream, days, question, settings.seed)
-    return _looked_at(rows, _rows(messages, settings.stream, days), question, settings.out)
-
-
-def _looked_at(
-    rows: Iterable[pa.RecordBatch], most: int, question: Question, out: Path | None
-) -> DryRun:
-    """The result of a dry run over rows of a census; `most` is the highest number of rows."""
+    most = _rows(table, settings.stream, days)
+    rows: Iterable[pa.RecordBatch]
+    if settings.exact:
+        rows = replayed(messages, settings.stream, days, question, settings.seed)
+    else:
+        files = tables.data_files(table, settings.stream, days)
+        rows = Scan.of(table, CENSUS, files, ["subject", "cluster", "carries", *COUNTS])
     with temporary_folder() as folder:
         with step("reading the subjects", most, "rows"):
             parts = parts_of(rows, most, folder)
-        return tried(parts, question, out)
+        return tried(parts, question, settings.out), None if settings.exact else table
 
 
 def with_named(
