@@ -13,9 +13,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from jobs.dry_run.given import given_census
 from jobs.dry_run.portable import PortableCensus, messages_by_source
-from jobs.dry_run.settings import not_looked_at, read_question, streams_from
+from jobs.dry_run.settings import given_census, looked_at, read_question
 from jobs.errors import JobError, text_of
 from jobs.jetstream.shown import with_files
 from jobs.scratch import temporary_folder
@@ -125,14 +124,7 @@ def _plan(
             f"{settings.certificate} is for stream {printable(certified[1].stream)}, but the plan "
             f"is not: certify the candidate with stream {printable(counted[0])}"
         )
-    looked_at: dict[str, Any] = {
-        "streams": len(question.streams),
-        "consumers": len(question.consumers),
-        "streams_from": streams_from(settings),
-        "not_looked_at": not_looked_at(
-            settings, question, census.clusters, knows_headers=census.knows_headers
-        ),
-    }
+    shown = looked_at(settings, question, census.clusters, knows_headers=census.knows_headers)
     try:
         draft = build(
             question,
@@ -145,9 +137,9 @@ def _plan(
             clusters=_clusters(census, settings),
         )
     except NoPlan as error:
-        return PlanResult(None, error.blocked, **looked_at)
+        return PlanResult(None, error.blocked, **shown)
     if not draft.steps:
-        return PlanResult(draft, **looked_at)
+        return PlanResult(draft, **shown)
     usual = PlanSettings.model_fields
     criteria = {
         name: value
@@ -166,7 +158,7 @@ def _plan(
     texts = files(draft, dict(configs(settings)), whole | {PAGE: render(draft)})
     write_folder(settings.out, texts)
     plan = Plan.model_validate_json(texts[PLAN])
-    return PlanResult(plan, folder=settings.out, **looked_at)
+    return PlanResult(plan, folder=settings.out, **shown)
 
 
 def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, str]]:

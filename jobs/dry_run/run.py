@@ -6,14 +6,13 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jobs.dry_run.given import given_census
 from jobs.dry_run.portable import PortableCensus
 from jobs.dry_run.settings import (
     DryRunResult,
     SimulatedStream,
-    not_looked_at,
+    given_census,
+    looked_at,
     read_question,
-    streams_from,
 )
 from jobs.jetstream.shown import with_files
 from jobs.session import Spark
@@ -98,9 +97,6 @@ def _of(census: PortableCensus, settings: DryRunSettings, question: Question) ->
         stream=census.about.stream,
         days=census.about.days,
         **_asked(settings, question, answer, census.knows_headers),
-        seed=None,
-        census_snapshot=None,
-        input_snapshot=None,
         run_id=settings.run_id or str(uuid.uuid4()),
         server=census.live.server if census.live else None,
         counted=census.live.counted if census.live else (),
@@ -116,11 +112,6 @@ def _asked(
         "current": settings.mapping.name if settings.mapping else None,
         "candidate_version": mapping_version(question.candidate),
         "current_version": mapping_version(question.current),
-        "streams": len(question.streams),
-        "consumers": len(question.consumers),
         "users": len(question.users),
-        "streams_from": streams_from(settings),
-        "not_looked_at": not_looked_at(
-            settings, question, answer.clusters, knows_headers=knows_headers
-        ),
+        **looked_at(settings, question, answer.clusters, knows_headers=knows_headers),
     }

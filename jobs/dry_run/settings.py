@@ -1,4 +1,4 @@
-"""The settings of a dry run, the files that they name, and the result."""
+"""The settings of a dry run, the files and the census that they name, and the result."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from jobs.dry_run.portable import PortableCensus, check_redaction, read_census
 from jobs.settings.dry_run import DryRunSettings
 from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES
 from nats_transform.accounts.sharing import NO_SHARES, Shares
@@ -68,7 +69,7 @@ class SimulatedStream:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DryRunResult:
     """The result of a dry run, with everything needed to repeat it.
 
@@ -104,9 +105,9 @@ class DryRunResult:
     streams: int
     consumers: int
     users: int
-    seed: int | None
-    census_snapshot: int | None
-    input_snapshot: int | None
+    seed: int | None = None
+    census_snapshot: int | None = None
+    input_snapshot: int | None = None
     run_id: str
     simulated: tuple[SimulatedStream, ...] = ()
     simulated_snapshot: int | None = None
@@ -161,11 +162,17 @@ class DryRunResult:
         return {"summary": summary, **lists, "flows": flows, "reverse": reverse}
 
 
-def streams_from(settings: DryRunSettings) -> str | None:
-    """The server, folder or file that shows the streams; None if nobody is asked."""
-    if settings.nats is not None:
-        return settings.nats.where
-    return None if settings.streams is None else str(settings.streams)
+def looked_at(
+    settings: DryRunSettings, question: Question, clusters: Sequence[str], *, knows_headers: bool
+) -> dict[str, Any]:
+    """What a result of these settings looked at and what it did not, by its attributes."""
+    shown_by = settings.nats.where if settings.nats is not None else settings.streams
+    return {
+        "streams": len(question.streams),
+        "consumers": len(question.consumers),
+        "streams_from": None if shown_by is None else str(shown_by),
+        "not_looked_at": not_looked_at(settings, question, clusters, knows_headers=knows_headers),
+    }
 
 
 def not_looked_at(
@@ -239,3 +246,22 @@ def read_question(settings: DryRunSettings) -> Question:
         leaf_node=settings.other_side(),
         has_leaf_nodes=any(one.leaf_nodes != NO_LEAF_NODES for one in ours),
     )
+
+
+def given_census(settings: DryRunSettings, question: Question) -> PortableCensus | None:
+    """The census in a file or of a server; None if an archive is to be counted.
+
+    Raises:
+        InvalidConfig: the file cannot be read, or is of another stream; or the question looks into
+            a token that the file has as a hash.
+        ArchiveError: the server cannot be asked, or has no message.
+    """
+    if settings.census is not None:
+        census = read_census(settings.census, settings.stream)
+        check_redaction(census, question, settings.census)
+        return census
+    if not settings.is_live or settings.nats is None:
+        return None
+    from jobs.dry_run.live import live_census  # a client of NATS, which files do not need
+
+    return live_census(settings.nats, settings.stream, question.streams)
