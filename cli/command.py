@@ -195,7 +195,8 @@ def job_command(
         name: of the command; the job has the same, with dashes.
         json: what the JSON document has.
         review: what a result says in a review, if it has findings.
-        warning: a line for stderr, however the result is printed.
+        warning: a line for stderr, however the result is printed, unless the work was refused:
+            then the reason is that line.
     """
     job = JOBS[name.replace(" ", "-")]
     asked_for = output(json=json, job=job, review=review is not None)
@@ -224,7 +225,8 @@ def job_command(
             print_result(
                 asked, result, printed, partial(review, result, settings) if review else None
             )
-            if warning is not None and (line := warning(result, settings)):
+            line = getattr(result, "refused", None) or (warning and warning(result, settings))
+            if line:
                 print_line(line, err=True)
             level = getattr(asked, "fail_on", next(iter(job.levels), NEVER))
             end(is_fine=is_fine(result, level))

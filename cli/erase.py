@@ -22,7 +22,6 @@ _MOST_SHOWN = 20
     "is missing, or files of stopped jobs may still have them; 2 it failed, and the line on stderr "
     "says why.",
     json="stream, messages, days, sequences, tombstones, tables, not_erased, refused.",
-    warning=lambda result, settings: result.refused,
 )
 def command(result: EraseResult, settings: EraseSettings) -> None:
     """Erase messages from all tables, with all branches, old snapshots and files.

@@ -66,8 +66,6 @@ def _print(result: IngestResult) -> None:
 
 
 def _warning(result: IngestResult | AccountResult, settings: IngestSettings) -> str | None:
-    if result.refused:
-        return result.refused
     loud = "the messages were NOT checked before they were published (--no-checks)"
     warnings = [loud if settings.no_checks else None, getattr(result, "warning", None)]
     return "; ".join(filter(None, warnings)) or None

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     exit_codes="0 the table has the days of the branch; 1 it is as it was, because the archive got "
     "messages that the branch lacks; 2 it failed, and the line on stderr says why.",
     json="branch, days, messages, mapping_versions, snapshot_id, refused.",
-    warning=lambda result, settings: result.refused,
 )
 def command(result: PromoteResult, settings: PromoteSettings) -> None:
     """Let the days of a branch take the place of those that everybody reads, and end the branch.

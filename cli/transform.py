@@ -46,8 +46,6 @@ def command(result: TransformResult, settings: TransformSettings) -> None:
 
 
 def _warning(result: TransformResult, settings: TransformSettings) -> str | None:
-    if result.refused is not None:
-        return result.refused
     if result.days:
         loud = "the rows were NOT checked before they were published (--no-checks)"
         return loud if settings.no_checks else None
