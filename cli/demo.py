@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from cli.command import command as cli_command
 from cli.command import output, print_result
-from cli.output import Verdict, print_line, print_table, quiet_work
-from cli.terminal import is_terminal
+from cli.output import Verdict, is_terminal, print_line, print_table, quiet_work
 from jobs.progress import watched
 from jobs.settings.base import Settings
 from jobs.settings.demo import DemoSettings

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.terminal import console, is_terminal
 from nats_transform.mappings.subject import encode
 from nats_transform.untrusted import in_a_log, json_text, visible
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
     from expectations.expectation import Report
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 DEBUG = "nats_transform.debug"
 """Key in a click context's `meta`: whether errors show their stack trace."""
 _STDOUT, _STDERR = 1, 2
+ANY_WIDTH = 100_000  # of a pipe: nothing is cut or wrapped in it
+_NO_SIZE = 80  # of a terminal that does not know its size
 
 STYLES = {
     **dict.fromkeys(("error", "outside", "not-random", "differs"), "bold red"),
@@ -46,6 +47,23 @@ class Verdict(str):
     """A severity or a verdict; a terminal shows it in its color."""
 
     __slots__ = ()
+
+
+def console(*, err: bool = False) -> Console:
+    """Where rich draws. It takes no text for markup, and NO_COLOR takes the colors away."""
+    from rich.console import Console
+
+    stream, width = sys.stderr if err else sys.stdout, ANY_WIDTH
+    if is_terminal(err):
+        # By itself rich asks stdin, stdout and stderr, which may be something else by now.
+        width = os.get_terminal_size(stream.fileno()).columns or _NO_SIZE
+    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+
+
+def is_terminal(err: bool = False) -> bool:
+    """Whether people read what is printed, on stdout or on stderr."""
+    stream = sys.stderr if err else sys.stdout
+    return stream is not None and stream.isatty()
 
 
 def debug() -> click.Option:
@@ -221,7 +239,7 @@ def quiet_work() -> Iterator[None]:
         if is_terminal(err=True):
             from cli.progress import drawn  # rich takes a while to import
 
-            undo.enter_context(drawn())
+            undo.enter_context(drawn(console(err=True)))
         yield
 
 

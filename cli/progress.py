@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cli.terminal import console
 from jobs.progress import Step, watched
 from nats_transform.untrusted import visible
 
@@ -20,9 +19,8 @@ _WIDE = 72  # columns of a terminal that has room for a bar and a rate
 
 
 @contextmanager
-def drawn() -> Iterator[None]:
-    """While it lasts, stderr has a line for each step at work; then they disappear."""
-    terminal = console(err=True)
+def drawn(terminal: Console) -> Iterator[None]:
+    """While it lasts, a terminal has a line for each step at work; then they disappear."""
     # Drawn anew a few times a second, and when a step begins, however short it is.
     with watched(lambda _: live.refresh()) as steps:
 

@@ -111,7 +111,7 @@ def test_no_word_is_broken(tmp_path: Path, columns: int, monkeypatch: pytest.Mon
 def test_a_table_breaks_no_word_that_fits(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.terminal.ANY_WIDTH", 40)
+    monkeypatch.setattr("cli.output.ANY_WIDTH", 40)
     print_table([("a long text of many words", "1,234,567 messages", "within the tolerance")])
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 40 for line in lines)
