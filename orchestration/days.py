@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date
 
 import dagster as dg
 from pyiceberg.table import Table
 
+from jobs.settings.days import DayRange
 from jobs.warehouse import tables
 from orchestration.metadata.values import Plain
 
@@ -22,9 +23,8 @@ def range_tags(first: date, last: date) -> dict[str, str]:
 
 def days_of(context: dg.AssetExecutionContext) -> list[date]:
     """Every day from the first to the last of a run."""
-    keys = sorted(context.partition_keys)
-    start, end = date.fromisoformat(keys[0]), date.fromisoformat(keys[-1])
-    return [start + timedelta(days=n) for n in range((end - start).days + 1)]
+    days = [date.fromisoformat(key) for key in context.partition_keys]
+    return list(DayRange(min(days), max(days)))
 
 
 def add_metadata_by_day(

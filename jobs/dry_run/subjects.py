@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from jobs.progress import step
 from jobs.scratch import temporary_folder
 from jobs.session import Spark
 from jobs.settings.census import CensusSettings
-from jobs.settings.days import StreamDays
+from jobs.settings.days import StreamDays, day_ranges
 from jobs.settings.dry_run import DryRunSettings
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
@@ -167,14 +167,14 @@ def counted_census(
     table = tables.open_table(settings.warehouse, CENSUS, create=True)
     counted = _by_day(table, settings.stream, days)
     behind = [day for day in days if counted.get(day) != _rows(messages, settings.stream, [day])]
-    for first, last in _runs(behind):
+    for stretch in day_ranges(behind):
         counts = census(
             spark,
             CensusSettings(
                 stream=settings.stream,
                 warehouse=settings.warehouse,
-                first_day=first,
-                last_day=last,
+                first_day=stretch.first,
+                last_day=stretch.last,
                 run_id=settings.run_id,
             ),
         )
@@ -196,12 +196,3 @@ def _by_day(table: Table, stream: str, days: Sequence[date]) -> Counter[date]:
         counts = batch["messages"].filter(batch["carries"].is_valid())
         counted[batch["day"][0].as_py()] += pc.sum(counts).as_py() or 0
     return counted
-
-
-def _runs(days: Sequence[date]) -> Iterator[tuple[date, date]]:
-    """First and last of the days that follow one another."""
-    start = 0
-    for n, day in enumerate(days, 1):
-        if n == len(days) or days[n] - day != timedelta(days=1):
-            yield days[start], day
-            start = n

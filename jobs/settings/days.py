@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated, Any
@@ -42,6 +42,18 @@ class DayRange(Sequence[date]):
 
     def __getitem__(self, place: Any) -> Any:
         return self.first + timedelta(days=range(len(self))[place])
+
+
+def day_ranges(days: Iterable[date], most: int = 0) -> Iterator[DayRange]:
+    """The stretches of ascending days without a gap, of at most so many days each (0: any)."""
+    stretch: list[date] = []
+    for day in days:
+        if stretch and (day - stretch[-1] > timedelta(days=1) or len(stretch) == most):
+            yield DayRange(stretch[0], stretch[-1])
+            stretch = []
+        stretch.append(day)
+    if stretch:
+        yield DayRange(stretch[0], stretch[-1])
 
 
 class StreamDays(Settings):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import date, timedelta
+from datetime import date
 
 import dagster as dg
 
+from jobs.settings.days import day_ranges
 from orchestration.archive import Archive
 from orchestration.days import range_tags
 
@@ -55,7 +56,8 @@ def run_requests(
     """
     selection = [archive.key(asset) for asset in assets]
     prefix = f"{key} {archive.name}".strip()
-    for first, last in _ranges(days, 1 if archive.backfill == "day_by_day" and not one_run else 0):
+    for stretch in day_ranges(days, 1 if archive.backfill == "day_by_day" and not one_run else 0):
+        first, last = stretch.first, stretch.last
         if first == last:
             yield dg.RunRequest(
                 run_key=f"{prefix} {first}",
@@ -68,15 +70,3 @@ def run_requests(
                 tags=range_tags(first, last),
                 asset_selection=selection,
             )
-
-
-def _ranges(days: Sequence[date], most: int) -> Iterator[tuple[date, date]]:
-    """First and last of each stretch of days without a gap, of at most so many days (0: any)."""
-    stretch: list[date] = []
-    for day in days:
-        if stretch and (day - stretch[-1] > timedelta(days=1) or len(stretch) == most):
-            yield stretch[0], stretch[-1]
-            stretch = []
-        stretch.append(day)
-    if stretch:
-        yield stretch[0], stretch[-1]
