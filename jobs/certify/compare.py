@@ -184,17 +184,14 @@ class Prediction:
             seen = tried.published[place]
             ways = self._patterns(number)
             # nats-server maps a message before it looks for the permission to publish it.
-            is_allowed = [way is not None and user.publish.allows(way) for way in ways]
+            allowed = [way for way in ways if way is not None and user.publish.allows(way)]
             if seen is None:
-                is_right = not all(is_allowed)
+                is_right = len(allowed) < len(ways)
             else:
-                is_right = any(
-                    allowed and _fits(way, seen)
-                    for way, allowed in zip(ways, is_allowed, strict=True)
-                )
+                is_right = any(_fits(way, seen) for way in allowed)
             if not is_right:
                 results = (way or _NOBODY for way in ways)
-                wanted = " or ".join(results) if any(is_allowed) else "refused"
+                wanted = " or ".join(results) if allowed else "refused"
                 what = "refused" if seen is None else _text(seen)
                 evidence.add("publish", user.name, self._messages, number, wanted, what)
             to = tried.others[place]
@@ -220,12 +217,8 @@ class Prediction:
         seen: Sequence[tuple[int, bytes]],
         evidence: Evidence,
     ) -> None:
-        evidence.streams[name] = tuple(
-            count + more
-            for count, more in zip(
-                evidence.streams.get(name, (0, 0)), (len(predicted), len(seen)), strict=True
-            )
-        )
+        before = evidence.streams.get(name, (0, 0))
+        evidence.streams[name] = before[0] + len(predicted), before[1] + len(seen)
         theirs = [(number, decode(subject)) for number, subject in seen]
         if sorted(predicted) == sorted(theirs):
             return
@@ -255,7 +248,7 @@ class Evidence:
     """
 
     drawn: list[Drawn] = field(default_factory=list)
-    streams: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    streams: dict[str, tuple[int, int]] = field(default_factory=dict)
     users: list[CertifiedUser] = field(default_factory=list)
     _parted: dict[tuple[str, str], Divergence] = field(default_factory=dict)
 
