@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import dagster as dg
+from dagster import AutomationCondition as Condition
 
 from orchestration.archive import Archive
-from orchestration.automation.stale_days import stale_days
 from orchestration.metadata.columns import TABLES, columns_of
 from orchestration.metadata.values import Results
 
@@ -67,3 +67,20 @@ class ArchiveAsset:
             automation_condition=stale_days(archive) if self.follows_mapping else None,
             **more,
         )
+
+
+def stale_days(archive: Archive) -> Condition[Any] | None:
+    """The condition under which Dagster reprocesses days by itself, if the archive asks for it.
+
+    A day counts once what it was made of has another data version; a day that was never made is
+    left alone.
+    """
+    if archive.automation != "stale_days":
+        return None
+    return (
+        Condition.any_deps_match(Condition.data_version_changed()).since_last_handled()
+        & ~Condition.missing()
+        & ~Condition.any_deps_missing()
+        & ~Condition.any_deps_in_progress()
+        & ~Condition.in_progress()
+    ).with_label("stale days")

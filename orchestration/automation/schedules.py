@@ -11,6 +11,8 @@ from orchestration.archive import Archive, Schedule, Watch
 from orchestration.automation.runs import run_requests
 from orchestration.days import range_tags
 
+_STATUS = {True: dg.DefaultScheduleStatus.RUNNING, False: dg.DefaultScheduleStatus.STOPPED}
+
 
 def schedule_of(
     archives: Sequence[Archive],
@@ -45,11 +47,7 @@ def schedule_of(
         description="Runs the job for the day before."
         if schedule.days == 1
         else f"Runs the job for the last {schedule.days} full days.",
-        default_status=(
-            dg.DefaultScheduleStatus.RUNNING
-            if schedule.running
-            else dg.DefaultScheduleStatus.STOPPED
-        ),
+        default_status=_STATUS[schedule.running],
     )
 
 
@@ -90,9 +88,7 @@ def watch_schedule(
         execution_timezone="UTC",
         execution_fn=request,
         description="Ingests up to the last full hour, and looks at the running canary.",
-        default_status=(
-            dg.DefaultScheduleStatus.RUNNING if watch.running else dg.DefaultScheduleStatus.STOPPED
-        ),
+        default_status=_STATUS[watch.running],
     )
 
 

@@ -212,7 +212,7 @@ def test_templates_give_other_values_too() -> None:
 
 
 def test_off_needs_no_quotes() -> None:
-    from orchestration.automation.stale_days import stale_days
+    from orchestration.assets.asset import stale_days
 
     for written, acts in (("off", False), ("'off'", False), ("stale_days", True)):
         archive = Archive.resolve_from_yaml(f"{ARCHIVE}automation: {written}\n")
