@@ -185,13 +185,15 @@ class Observed(_OBSERVED):  # type: ignore[misc, valid-type]
             )
         return self
 
-    def audit_settings(self, days: Sequence[date] | None) -> dict[str, Any]:
-        """These settings for an audit. A counter is asked for the days."""
+    def audit_settings(self, days: Sequence[date]) -> dict[str, Any]:
+        """These settings for an audit. A counter is asked for the days, if there are any."""
         published = []
         if self.counter is not None and days:
             published = list(function_named(self.counter, "counter")(days[0], days[-1]))
-        shared = {"source_stream", "captured", "publishers", "by"}
+        shared = {"source_stream", "captured", "publishers", "by", "in_force"}
         own: dict[str, Any] = self.model_dump(include=shared)
+        if self.in_force_from_git:
+            own["in_force"] = "git"
         return own | {"observed": True, "published": published}
 
 

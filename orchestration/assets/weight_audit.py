@@ -42,12 +42,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         yield from _nothing_to_audit(archive, asset)
         return
     with failing_with_one_line():
-        settings = AuditSettings(
-            **archive.mapped_settings(days, context.run.run_id),
-            **_observed_settings(archive, days),
-            tolerance=archive.tolerance,
-            confidence=archive.confidence,
-        )
+        settings = AuditSettings(**_asked(archive, context, days))
         settings, periods = _with_periods(context.instance, archive, settings)
     kind = "rehearsal" if archive.observed is None else "observed"
     yield from _audited(archive, asset, settings, periods, f"{kind}-{days[0]}-{days[-1]}")
@@ -74,9 +69,7 @@ def watch(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     now = datetime.fromisoformat(asked_until) if asked_until else datetime.now(UTC)
     until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     with failing_with_one_line():
-        asked = archive.mapped_settings([], context.run.run_id)
-        asked |= _observed_settings(archive, None)
-        asked |= {"tolerance": archive.tolerance, "confidence": archive.confidence}
+        asked = _asked(archive, context, [])
         _, periods = _with_periods(context.instance, archive, AuditSettings(**asked))
         stage = [p for p in periods if p.since is None or p.since < until][-1]
         table = tables.open_table(archive.tables, specs.MESSAGES)
@@ -123,15 +116,11 @@ WATCH = ArchiveAsset(
 )
 
 
-def _observed_settings(archive: Archive, days: list[date] | None) -> dict[str, Any]:
-    """What the archive's YAML tells an audit of what was observed."""
-    observed = archive.observed
-    if observed is None:
-        return {}
-    in_force: Any = [entry.model_dump() for entry in observed.in_force]
-    return observed.audit_settings(days) | {
-        "in_force": "git" if observed.in_force_from_git else in_force
-    }
+def _asked(archive: Archive, context: dg.AssetExecutionContext, days: list[date]) -> dict[str, Any]:
+    """What the archive's YAML tells an audit of some days, or of all."""
+    asked = archive.mapped_settings(days, context.run.run_id)
+    asked |= {"tolerance": archive.tolerance, "confidence": archive.confidence}
+    return asked if archive.observed is None else asked | archive.observed.audit_settings(days)
 
 
 def _with_periods(
