@@ -134,7 +134,8 @@ class DryRunResult:
 
     def as_json(self) -> dict[str, Any]:
         """One JSON document: the summary, the findings, and the numbers behind them."""
-        numbers = asdict(self.dry_run)
+        summary = asdict(self)
+        numbers = summary.pop("dry_run")
         lists = {
             name: numbers.pop(name)
             for name in ("findings", "with_room", "changes", "partitions", "levels")
@@ -144,21 +145,9 @@ class DryRunResult:
             {"source": m.source, "destination": m.destinations[0].subject}
             for m in self.dry_run.reverse
         ]
-        for name in ("reverse", "trees"):
-            numbers.pop(name)
-        about = {
-            name: getattr(self, name)
-            for name in self.__dataclass_fields__
-            if name not in ("dry_run", "days")
-        }
-        summary = {
-            **about,
-            "simulated": [asdict(stream) for stream in self.simulated],
-            "not_looked_at": [asdict(unseen) for unseen in self.not_looked_at],
-            "days": [day.isoformat() for day in self.days],
-            **numbers,
-            **{severity.value: count for severity, count in self.counts.items()},
-        }
+        del numbers["reverse"], numbers["trees"]
+        summary["days"] = [day.isoformat() for day in self.days]
+        summary |= numbers | {severity.value: count for severity, count in self.counts.items()}
         return {"summary": summary, **lists, "flows": flows, "reverse": reverse}
 
 
