@@ -52,7 +52,7 @@ def render(result: AuditResult) -> str:
         counted=[f">{name}" for name, _ in result.account_columns],
         fates=_fates(result),
         partitions=[
-            (balance, nice_scale(0, 100 * max(balance.counts, default=0) / _sum(balance.counts)))
+            (balance, nice_scale(0, 100 * max(balance.counts) / sum(balance.counts)))
             for balance in result.partitions
             if sum(balance.counts)
         ],
@@ -69,10 +69,6 @@ def _shown(split: Split) -> list[DestinationAudit]:
 def _off(end: DestinationAudit) -> float:
     """How many points a share is off; 0 if there is none."""
     return round(abs(end.share - end.expected), 6) if end.share is not None else 0.0
-
-
-def _sum(counts: Sequence[int]) -> int:
-    return max(1, sum(counts))
 
 
 def _splits(result: AuditResult) -> Iterator[Split]:
@@ -125,7 +121,8 @@ class Plot:
 
 
 def _plot(rule: MappingAudit, end: DestinationAudit, result: AuditResult) -> Plot:
-    first, last = _times(result)
+    first, last = result.from_, result.to
+    assert first and last  # noqa: S101, PT018 - a mapping with a timeline has messages
     span = (last - first) / timedelta(hours=1)
     step = next((s for s in _STEPS_IN_HOURS if span / s <= _MOST_POINTS), _STEPS_IN_HOURS[-1])
     column = rule.destinations.index(end)
@@ -196,13 +193,6 @@ def _plot(rule: MappingAudit, end: DestinationAudit, result: AuditResult) -> Plo
             + "".join(f"; off from {part.from_:%Y-%m-%d %H:%M} UTC" for part in outside[:3])
         ),
     )
-
-
-def _times(result: AuditResult) -> tuple[datetime, datetime]:
-    """When the messages begin and end: there are some, since a mapping has a timeline."""
-    assert result.from_ is not None  # noqa: S101
-    assert result.to is not None  # noqa: S101
-    return result.from_, result.to
 
 
 def _runs(places: Sequence[int], indexes: Sequence[int]) -> Iterator[list[int]]:

@@ -166,8 +166,8 @@ def picture(flows: Sequence[Flow]) -> Picture:
         fine = "lost" if flow.after is None else "same" if stays else "moved"
         kinds = {fine: flow.messages - flow.uncaptured - flow.merged}
         between[way].update(kinds | {"uncaptured": flow.uncaptured, "merged": flow.merged})
-    left = _column(before, _sums(between, 0), total)
-    right = _column(after, _sums(between, 1), total)
+    left = _column(before, between, 0, total)
+    right = _column(after, between, 1, total)
     at = {("l", n.name): n.top for n in left} | {("r", n.name): n.top for n in right}
     order = {node.name: place for place, node in enumerate(right)}
     places = {node.name: place for place, node in enumerate(left)}
@@ -222,16 +222,13 @@ def _largest(pairs: Sequence[tuple[str | None, float]], most: int) -> list[str |
     return [*kept, OTHER] if len(known) > most or OTHER in sums else kept
 
 
-def _sums(between: Mapping[Way, Counter[str]], side: int) -> dict[str | None, float]:
+def _column(
+    names: Sequence[str | None], between: Mapping[Way, Counter[str]], side: int, total: float
+) -> tuple[Node, ...]:
+    """The prefixes of one side of what runs between them: 0 is before, 1 is after."""
     sums: dict[str | None, float] = defaultdict(float)
     for way, kinds in between.items():
         sums[way[side]] += sum(kinds.values())
-    return sums
-
-
-def _column(
-    names: Sequence[str | None], sums: Mapping[str | None, float], total: float
-) -> tuple[Node, ...]:
     nodes, top = [], 0.0
     for name in names:
         height = _HEIGHT * sums[name] / total
