@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from nats_transform.words import plural
 if TYPE_CHECKING:
     from jobs.audit.result import AuditResult
     from jobs.settings.audit import AuditSettings
+    from nats_transform.audit import Account, MappingAudit
 
 
 @job_command(
@@ -42,9 +42,12 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
     count = plural(result.messages, "message")
     print_line(f"{result.stream}: ", Verdict(result.verdict), f", {count}, {how}")
     print_line(headline(result))
-    if result.accounts:
-        head, *accounts = zip(*_account_columns(result), strict=True)
-        print_table(accounts, head=head, right=range(1, len(head)))
+    names, counts = zip(*result.account_columns, strict=True)
+    accounts = [
+        (_named(result, account), *("unknown" if n is None else f"{n:,}" for n in of_account))
+        for account, *of_account in zip(result.accounts, *counts, strict=True)
+    ]
+    print_table(accounts, head=("", *names), right=range(1, len(names) + 1))
     if len(result.in_force) > 1:
         stages = [
             (
@@ -57,12 +60,9 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
         ]
         print_table(stages, right=[3])
     for rule in worst_first(result):
-        scope = f" in {rule.cluster}" if rule.cluster else ""
-        if started := result.in_force[rule.stage].since:
-            scope += f" from {_short(started)} on"
         print_line()
         count = plural(rule.messages, "message")
-        print_line(f"{rule.source}{scope}: ", Verdict(rule.verdict), f", {count}")
+        print_line(f"{_named(result, rule)}: ", Verdict(rule.verdict), f", {count}")
         destinations = [
             (
                 f"{split.weight:g} %",
@@ -92,16 +92,11 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
         print_help({code: CODES[code].page})
 
 
-def _account_columns(result: AuditResult) -> Iterator[list[str]]:
-    """The columns of the accounts, each with its name first."""
-    names = [""]
-    for account in result.accounts:
-        started = result.in_force[account.stage].since
-        where = f" in {account.cluster}" if account.cluster else ""
-        names.append(account.source + where + (f" from {_short(started)} on" if started else ""))
-    yield names
-    for name, counts in result.account_columns:
-        yield [name, *("unknown" if count is None else f"{count:,}" for count in counts)]
+def _named(result: AuditResult, of: Account | MappingAudit) -> str:
+    """A mapping, its cluster, and since when it was in force."""
+    started = result.in_force[of.stage].since
+    where = f" in {of.cluster}" if of.cluster else ""
+    return of.source + where + (f" from {_short(started)} on" if started else "")
 
 
 def _short(moment: datetime | None) -> str:
