@@ -56,24 +56,7 @@ def _dry_run(spark: Spark, settings: DryRunSettings, question: Question) -> DryR
     if settings.simulate:
         from jobs.dry_run.simulate import simulate  # it imports Spark
 
-        simulated, simulated_snapshot = simulate(
-            settings.warehouse,
-            settings.stream,
-            messages,
-            days,
-            question.candidate,
-            question.streams,
-            seed=settings.seed,
-            properties={
-                "job": "simulate",
-                "stream": settings.stream,
-                "days": f"{days[0]}..{days[-1]}",
-                "mapping-version": mapping_version(question.candidate),
-                "seed": str(settings.seed),
-                "input-snapshot": str(tables.snapshot_id(messages)),
-                "run-id": run_id,
-            },
-        )
+        simulated, simulated_snapshot = simulate(settings, messages, days, question, run_id)
     return DryRunResult(
         dry_run=answer,
         stream=settings.stream,

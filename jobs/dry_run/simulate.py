@@ -50,11 +50,13 @@ from jobs.files.selection import Selection
 from jobs.files.storage import Storage
 from jobs.progress import advance, step
 from jobs.scratch import temporary_folder
+from jobs.settings.dry_run import DryRunSettings
 from jobs.warehouse import specs, staging, tables
+from nats_transform.config import mapping_version
 from nats_transform.kernel import Program, compile_mappings
 from nats_transform.mappings.draw import mapping_key, message_entropy
-from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import decode, encode
+from nats_transform.migration import Question
 from nats_transform.streams.network import Entropy, Network, Via
 from nats_transform.streams.stream import StreamConfig
 
@@ -118,28 +120,21 @@ _STEPS = pa.schema(
 
 
 def simulate(
-    warehouse: tables.Warehouse,
-    archive: str,
+    settings: DryRunSettings,
     messages: Table,
     days: Sequence[date],
-    mappings: AccountMappings,
-    streams: Sequence[StreamConfig],
-    *,
-    seed: int = 0,
-    properties: Mapping[str, str],
+    question: Question,
+    run_id: str,
 ) -> tuple[tuple[SimulatedStream, ...], int]:
     """Simulate the streams; return the counts of each and the snapshot with their messages.
-
-    Args:
-        archive: the stream of the messages.
-        seed: decides every draw, as in `transform`.
 
     Raises:
         SimulationError: streams that refuse messages and feed each other, or mirror.
         WarehouseError: the table cannot be written.
     """
-    table = tables.open_table(warehouse, SIMULATED, create=True)
-    simulation = Simulation(streams, compile_mappings(mappings, seed))
+    table = tables.open_table(settings.warehouse, SIMULATED, create=True)
+    archive, streams = settings.stream, question.streams
+    simulation = Simulation(streams, compile_mappings(question.candidate, settings.seed))
     published = Selection(messages, archive, days, None, simulation.columns, specs.MESSAGES)
     held, discarded = (np.zeros(len(streams), np.int64) for _ in range(2))
 
@@ -167,6 +162,15 @@ def simulate(
         with step("writing what the streams hold"):
             files = IngestTask(Storage.of(table), folder, stored, kept)(paths)
         new = staged(table, folder, (file.written for file in files))
+    properties = {
+        "job": "simulate",
+        "stream": archive,
+        "days": f"{days[0]}..{days[-1]}",
+        "mapping-version": mapping_version(question.candidate),
+        "seed": str(settings.seed),
+        "input-snapshot": str(tables.snapshot_id(messages)),
+        "run-id": run_id,
+    }
     snapshot = staging.publish(table, new, archive, replace=True, properties=properties)
     return tuple(simulation.results(held.tolist(), discarded.tolist())), snapshot
 
