@@ -19,7 +19,7 @@ from jobs.files.read import Task
 from jobs.files.tokens import TokenAt
 from nats_transform.audit import Period, is_audited
 from nats_transform.audit.partitions import partitioned_ends
-from nats_transform.kernel.counting import texts
+from nats_transform.kernel.counting import combinations, texts
 from nats_transform.mappings.subject import encode
 
 MOST_PARTITIONS = 1024
@@ -172,9 +172,8 @@ def _read_keys(
 def _split(_: object, groups: pa.RecordBatch) -> tuple[Counter[str], Counter[str]]:
     """The keys of each mapping, and those that saw more than one end."""
     is_split = pc.not_equal(groups.column("first"), groups.column("last"))
-    counts = []
-    for sources in (groups.column("source"), groups.column("source").filter(is_split)):
-        coded = texts(sources)
-        numbers = np.bincount(coded.numbers, minlength=len(coded.values)).tolist()
-        counts.append(Counter(dict(zip(coded.values, numbers, strict=True))))
-    return counts[0], counts[1]
+    every, split = (
+        Counter({source: count for (source,), count in combinations(texts(sources))})
+        for sources in (groups.column("source"), groups.column("source").filter(is_split))
+    )
+    return every, split
