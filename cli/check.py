@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import click
 
@@ -125,13 +125,10 @@ def command(settings: CheckSettings, asked: Any) -> None:
     """
     from nats_transform.config.load import is_empty
 
-    looked_at = _check(settings)
-    diff = ""
-    if settings.fix or settings.diff:
-        diff = _cure(settings, looked_at.cures)
+    findings, cures, loaded, unseen = _check(settings)
+    diff = _cure(settings, cures) if settings.fix or settings.diff else ""
     if settings.fix and diff:
-        looked_at = _check(settings)
-    findings, cures, loaded, unseen = looked_at
+        findings, cures, loaded, unseen = _check(settings)
     # What never fails is not fine for that.
     worst = Severity.ERROR if asked.fail_on == NEVER else Severity(asked.fail_on)
     fine = not any(finding.severity.rank <= worst.rank for finding in findings)
@@ -171,16 +168,10 @@ def command(settings: CheckSettings, asked: Any) -> None:
     end(is_fine=fine or asked.fail_on == NEVER)
 
 
-class _LookedAt(NamedTuple):
+def _check(
+    settings: CheckSettings,
+) -> tuple[list[Finding], dict[str, str], list[tuple[str, list[Located]]], tuple[Unseen, ...]]:
     """What the check found, what `--fix` changes, what each file has, and what was not seen."""
-
-    findings: list[Finding]
-    cures: dict[str, str]
-    loaded: list[tuple[str, list[Located]]]
-    unseen: tuple[Unseen, ...]
-
-
-def _check(settings: CheckSettings) -> _LookedAt:
     from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES
     from nats_transform.accounts.sharing import NO_SHARES
     from nats_transform.config import Located, load_all, load_consumers, load_streams, shared_by
@@ -262,7 +253,7 @@ def _check(settings: CheckSettings) -> _LookedAt:
         unknown=Network(streams, consumers).unknown,
         has_keys=subjects.has_keys or not settings.subjects,
     )
-    return _LookedAt(findings, cures_of(findings, mappings), loaded, tuple(unseen))
+    return findings, cures_of(findings, mappings), loaded, tuple(unseen)
 
 
 def _cure(settings: CheckSettings, cures: dict[str, str]) -> str:
