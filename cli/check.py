@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import click
 
-from cli.command import Review, end, output, print_result
 from cli.command import command as cli_command
-from cli.formats import Reported
+from cli.command import end, output, print_result
+from cli.formats import Reported, Review
 from cli.output import print_finding, print_help, print_line, print_lines
 from jobs.jetstream.shown import with_files
 from jobs.settings.base import Name, Option, setting

@@ -6,10 +6,10 @@ The settings are those that `python -m jobs` and the assets of Dagster take, see
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.core import ParameterSource
@@ -30,9 +30,7 @@ from jobs.settings.parameters import (
 from jobs.settings.spark import SparkSettings
 
 if TYPE_CHECKING:
-    from cli.formats import Reported
-    from nats_transform.lint.findings import Code
-    from nats_transform.mappings.unseen import Unseen
+    from cli.formats import Review
 
 FORMATS = ("table", "json", "markdown", "github", "sarif")
 """How findings can be printed, see `cli.formats`."""
@@ -42,23 +40,6 @@ _COMPLETIONS = {
     "contexts": complete.contexts,
     "codes": complete.codes,
 }
-
-
-class Review(NamedTuple):
-    """A result for reviews.
-
-    Attributes:
-        title, summary: what was done, and what came of it.
-        findings: the findings.
-        codes: what their codes mean.
-        not_looked_at: what the result says nothing about.
-    """
-
-    title: str
-    summary: list[str]
-    findings: Iterable[Reported]
-    codes: dict[str, Code]
-    not_looked_at: Sequence[Unseen] = ()
 
 
 class Command(click.Command):
@@ -251,7 +232,7 @@ def print_result(
     else:
         from cli.formats import print_findings
 
-        print_findings(form, *review())
+        print_findings(form, review())
 
 
 def end(*, is_fine: bool) -> None:

@@ -7,8 +7,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from cli.command import Review, job_command
-from cli.formats import Reported
+from cli.command import job_command
+from cli.formats import Reported, Review
 from cli.output import looked_at, print_finding, print_help, print_line
 from nats_transform.errors import shown
 from nats_transform.mappings.unseen import unseen_line

@@ -45,17 +45,27 @@ class Reported(NamedTuple):
     help: str = ""
 
 
-def print_findings(
-    form: str,
-    title: str,
-    summary: Sequence[str],
-    findings: Iterable[Reported],
-    codes: Mapping[str, Code],
-    not_looked_at: Sequence[Unseen] = (),
-) -> None:
+class Review(NamedTuple):
+    """A result for reviews.
+
+    Attributes:
+        title, summary: what was done, and what came of it.
+        findings: the findings.
+        codes: what their codes mean.
+        not_looked_at: what the result says nothing about.
+    """
+
+    title: str
+    summary: list[str]
+    findings: Iterable[Reported]
+    codes: Mapping[str, Code]
+    not_looked_at: Sequence[Unseen] = ()
+
+
+def print_findings(form: str, review: Review) -> None:
     """Prints findings in one of the forms for reviews, after what nobody looked at."""
-    every = list(findings)
-    summary = [*([unseen_line(not_looked_at)] if not_looked_at else []), *summary]
+    every, unseen = list(review.findings), review.not_looked_at
+    summary = [*([unseen_line(unseen)] if unseen else []), *review.summary]
     if form == "github":
         if every:
             print_commands(github(every))
@@ -63,9 +73,9 @@ def print_findings(
         for line in summary:
             print_line(line)
     elif form == "sarif":
-        print_lines(sarif(every, codes, not_looked_at))
+        print_lines(sarif(every, review.codes, unseen))
     else:
-        print_lines(markdown(title, summary, every))
+        print_lines(markdown(review.title, summary, every))
 
 
 def github(findings: Iterable[Reported]) -> str:

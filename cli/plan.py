@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cli.command import Review, job_command
-from cli.formats import Reported
+from cli.command import job_command
+from cli.formats import Reported, Review
 from cli.output import looked_at, print_help, print_line
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.unseen import unseen_line

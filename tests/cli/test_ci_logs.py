@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.formats import Reported, print_findings
+from cli.formats import Reported, Review, print_findings
 from nats_transform.lint.findings import CODES, Severity
 from nats_transform.untrusted import json_text
 from tests.support.censuses import census_file
@@ -80,7 +80,7 @@ def test_findings_that_begin_with_a_command(
     evil: str, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = Reported(Severity.ERROR, "refused", evil, evil, evil, 1, 1, (evil, f" {evil}"))
-    print_findings(form, evil, [evil], [found], CODES)
+    print_findings(form, Review(evil, [evil], [found], CODES))
     assert commands(capsys.readouterr().out) == []
 
 
