@@ -22,7 +22,8 @@ from nats_transform.words import plural
 _CODES = {"check": CHECK_CODES, "dry-run": DRY_RUN_CODES, "audit": AUDIT_CODES}
 _MAPPINGS = {"check": "server.conf", "audit": "mapping.conf"}
 """Command -> the name of a mapping file in its examples; elsewhere it is new.conf."""
-_NUMBERS = re.compile(r"\{1\.\.(\d+)\}")
+NUMBERS = re.compile(r"\{1\.\.(\d+)\}")
+"""What stands for a line with each number."""
 
 Messages = list[tuple[str, str, int]]
 """Cluster or "", subject, number of messages; in the order in which they came."""
@@ -46,18 +47,12 @@ class Example:
     is_ordered: bool
     headers: Mapping[str, str]
 
-    def whole_files(self) -> dict[str, str]:
-        """The files with all their lines."""
-        return {
-            name: "\n".join(map(_repeated, text.split("\n"))) for name, text in self.files.items()
-        }
-
     def lines(self) -> Iterator[str]:
         """The example for people; what belongs together is indented."""
         for name, text in self.files.items():
             yield name
             yield from (f"  {line}" for line in text.rstrip().split("\n"))
-            if number := _NUMBERS.search(text):
+            if number := NUMBERS.search(text):
                 yield f"({number[0]} stands for a line with each of these numbers)"
         if self.messages:
             order = ", in this order" if self.is_ordered else ""
@@ -66,12 +61,6 @@ class Example:
         for cluster, subject, count in self.messages:
             yield f"  {subject}  {plural(count, 'message')}{f' in {cluster}' if cluster else ''}"
         yield f"$ nats-transform {self.command}"
-
-
-def _repeated(line: str) -> str:
-    if (match := _NUMBERS.search(line)) is None:
-        return line
-    return "\n".join(_NUMBERS.sub(str(number), line) for number in range(1, int(match[1]) + 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.explanations import Example, Explanation, explained, explanations
+from cli.explanations import NUMBERS, Example, Explanation, explained, explanations
 from nats_transform.audit import Verdict
 from nats_transform.lint.findings import CODES, PAGE
 from nats_transform.migration import ALL
@@ -23,11 +23,24 @@ SEVERAL = ("not-compared", "batch-split", "counted-twice")
 """Codes of check whose examples have other findings too."""
 
 
+def whole_files(example: Example) -> dict[str, str]:
+    """The files of an example with all their lines."""
+
+    def repeated(line: str) -> str:
+        if (match := NUMBERS.search(line)) is None:
+            return line
+        return "\n".join(NUMBERS.sub(str(number), line) for number in range(1, int(match[1]) + 1))
+
+    return {
+        name: "\n".join(map(repeated, text.split("\n"))) for name, text in example.files.items()
+    }
+
+
 def codes(example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The codes that the command of an example prints."""
     folder.mkdir()
     monkeypatch.chdir(folder)
-    for name, text in example.whole_files().items():
+    for name, text in whole_files(example).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     command, *rest = example.command.split()

@@ -14,6 +14,7 @@ from cli.explanations import Explanation, explanations
 from jobs.jetstream.process import nats_server
 from nats_transform import Transform
 from nats_transform.config.cure import CURED, cured_destination, cured_text
+from tests.cli.test_explain import whole_files
 from tests.conformance.client import Client
 from tests.support.command import nats_transform
 
@@ -129,7 +130,7 @@ FOUND_BY_CHECK = [one for one in explanations() if one.command == "check"]
 
 @pytest.mark.parametrize("one", FOUND_BY_CHECK, ids=lambda one: one.code)
 def test_what_has_another_cure_is_left_alone(folder: Path, one: Explanation) -> None:
-    for name, text in one.has.whole_files().items():
+    for name, text in whole_files(one.has).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     _, *arguments = one.has.command.split()
@@ -138,7 +139,7 @@ def test_what_has_another_cure_is_left_alone(folder: Path, one: Explanation) -> 
     codes = {finding["code"] for finding in document["findings"]}
     assert (one.code in codes) is (one.code not in CURED)
     assert bool(document["diff"]) is (one.code in CURED)
-    same = [(folder / name).read_text() == text for name, text in one.has.whole_files().items()]
+    same = [(folder / name).read_text() == text for name, text in whole_files(one.has).items()]
     assert all(same) is (one.code not in CURED)
 
 
