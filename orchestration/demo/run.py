@@ -68,7 +68,6 @@ class DemoRun:
     """The result of a demo.
 
     Attributes:
-        archive: the settings of the archive, as its YAML says.
         days: first and last day of its messages.
         checks: the result of every asset check: its name and whether it passed.
         digest: of the messages and what the mapping made of them, without the times that the
@@ -82,7 +81,6 @@ class DemoRun:
         seconds: how long it took.
     """
 
-    archive: Archive
     days: tuple[date, date]
     checks: dict[str, bool]
     digest: str
@@ -139,7 +137,6 @@ def run_demo(settings: DemoSettings) -> DemoRun:
     with step("computing a digest without the times that the server set"):
         digest = _digest(archive)
     return DemoRun(
-        archive=archive,
         days=days,
         checks=checks,
         digest=digest,
