@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from jobs.dry_run.simulate import SIMULATED
 from jobs.errors import JobError
 from jobs.files.intact import check_files
+from jobs.files.narrow import joined
 from jobs.files.ordered import Ordered
 from jobs.files.scan import Scan
 from jobs.files.selection import Selection
@@ -81,32 +82,28 @@ class SimulatedMessages:
 
     def in_order(self) -> Iterator[pa.RecordBatch]:
         """The messages by ascending sequence; both sides are read once, side by side."""
-        archived = self._archive.in_order()
-        waiting = pa.Table.from_batches([], schema=pa.schema([("seq", pa.int64())]))
-        for batch in self._stored():
-            wanted = batch.column("archive_seq").to_numpy()
-            if not len(wanted):
-                continue
-            while not waiting.num_rows or waiting.column("seq")[-1].as_py() < wanted.max():
-                more = pa.Table.from_batches([next(archived)])
-                waiting = pa.concat_tables([waiting, more]) if waiting.num_rows else more
-            places = np.searchsorted(waiting.column("seq").to_numpy(), wanted)
-            (rows,) = waiting.take(pa.array(places)).combine_chunks().to_batches()
+        # A stream takes messages as they are published.
+        stored = (
+            pa.RecordBatch.from_arrays(
+                [batch.column(name) for name in ("archive_seq", "seq", "stored_subject")],
+                names=["seq", "place", "stored_subject"],
+            )
+            for batch in self._stored()
+        )
+        for rows in joined(stored, self._archive.in_order()):
             columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-            columns |= {"seq": batch.column("seq"), "subject": batch.column("stored_subject")}
+            columns |= {"seq": columns["place"], "subject": columns["stored_subject"]}
             yield pa.RecordBatch.from_pydict({name: columns[name] for name in self._columns})
-            # A stream takes messages as they are published, so earlier ones are done with.
-            waiting = waiting.slice(int(places.min()))
 
     def _stored(self) -> Iterator[pa.RecordBatch]:
         before = 0
         for batch in self._ordered.in_order(_COLUMNS):
-            rows = self._ours(batch)
-            if len(rows):
-                steps = np.diff(rows.column("archive_seq").to_numpy(), prepend=before)
-                if (steps < 0).any():
-                    raise JobError(f"simulated stream {self._stream} is not in archive order")
-                before = int(rows.column("archive_seq")[-1].as_py())
+            if not len(rows := self._ours(batch)):
+                continue
+            steps = np.diff(rows.column("archive_seq").to_numpy(), prepend=before)
+            if (steps < 0).any():
+                raise JobError(f"simulated stream {self._stream} is not in archive order")
+            before = int(rows.column("archive_seq")[-1].as_py())
             yield rows
 
     def _ours(self, batch: pa.RecordBatch) -> pa.RecordBatch:
