@@ -116,7 +116,7 @@ def attribute(
                 hidden |= {candidate.end}
 
     direct: Counter[tuple[int, str | None, datetime, frozenset[str]]] = Counter()
-    published: dict[Scope, dict[datetime, int]] = {}
+    published: dict[Scope, Counter[datetime]] = defaultdict(Counter)
     retried: Counter[Scope] | None = None
     if source is not None:
         applying = unmapped(periods, ())
@@ -130,8 +130,8 @@ def attribute(
             elif applied is not None and not group.cluster and applied.clusters:
                 continue  # as below: which weights applied to it is not known
             elif applied is not None:
-                hours = published.setdefault((group.period, applied.source, group.cluster), {})
-                hours[group.start] = hours.get(group.start, 0) + group.count
+                scope = (group.period, applied.source, group.cluster)
+                published[scope][group.start] += group.count
             elif not group.is_repeat:  # published to the subject itself, where no mapping applies
                 fits = group.fits & patterns
                 direct[group.period, group.cluster, group.start, fits] += group.count
@@ -352,17 +352,14 @@ def _count_by_shape(
     measuring = None if measure is None else Measuring(measure)
     for index, rows in parts:
         columns = [texts(rows.column("cluster")), hours(rows.column("ts"))]
-        columns.append(repeats.of(rows) if repeats else _no_repeats(len(rows)))
+        none = Coded(np.broadcast_to(np.int64(0), len(rows)), [False])
+        columns.append(repeats.of(rows) if repeats else none)
         layers, hashes = shapes.with_keys(rows.column("subject"))
         for (cluster, hour, is_repeat, *patterns), count in combinations(*columns, *layers):
             counts[index, frozenset(patterns) - {None}, is_repeat, cluster, hour] += count
         if measuring is not None:
             measuring.add(index, columns[0], layers, hashes, columns[2])
     return counts, {} if measuring is None else measuring.draws
-
-
-def _no_repeats(rows: int) -> Coded:
-    return Coded(np.broadcast_to(np.int64(0), rows), [False])
 
 
 def observed_keys(
