@@ -34,19 +34,16 @@ _ASKED = {
 _SETTINGS = [s for s in settings_of(DryRunSettings) if s.key in _ASKED]
 
 
-def _asked() -> type[dg.Config]:
-    """The settings of a dry run that a run of the job asks for."""
-    fields: dict[str, Any] = {
-        setting.key: (
-            bool if setting.kind is bool else str if setting.field.is_required() else str | None,
-            Field(setting.default, description=setting.field.description),
-        )
-        for setting in _SETTINGS
-    }
-    return create_model("Asked", __base__=dg.Config, **fields)
+_FIELDS: dict[str, Any] = {
+    setting.key: (
+        bool if setting.kind is bool else str if setting.field.is_required() else str | None,
+        Field(setting.default, description=setting.field.description),
+    )
+    for setting in _SETTINGS
+}
 
 
-class DryRunConfig(_asked()):  # type: ignore[misc]
+class DryRunConfig(create_model("Asked", __base__=dg.Config, **_FIELDS)):  # type: ignore[misc]
     """What to try. Relative paths are relative to the folder of the archive's mapping file.
 
     The current mappings are those of the archive, unless others are named.
