@@ -79,23 +79,17 @@ class Prediction:
         }
         most = max(map(len, self._shares.values()), default=1)
         # What the kernel makes of every message with each destination in turn.
-        decided = [compile_mappings(self._decided(number), seed) for number in range(most)]
-        self._results = [program.run(subjects, **place).subjects.to_pylist() for program in decided]
+        self._results: list[list[bytes | None]] = []
+        for number in range(most):
+            decided = [_decided(m, self._shares[m.source], number) for m in mappings.mappings]
+            program = compile_mappings(AccountMappings(decided), seed)
+            self._results.append(program.run(subjects, **place).subjects.to_pylist())
         self._random = {
             mapping.source
             for mapping in mappings.mappings
             if any(isinstance(token, Random) for t in mapping.transforms for token in t.tokens)
         }
         self._arrivals = lru_cache(2**16)(self._arrive)
-
-    def _decided(self, number: int) -> AccountMappings:
-        """The mappings with one destination each, so that nothing is drawn."""
-        return AccountMappings(
-            [
-                _decided(mapping, self._shares[mapping.source], number)
-                for mapping in self._mappings.mappings
-            ]
-        )
 
     def _arrive(self, subject: bytes) -> Sequence[tuple[str, str]]:
         return [
