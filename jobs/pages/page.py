@@ -58,7 +58,7 @@ def _environment() -> Environment:
     )
     environment.globals["version"] = version("nats-transform")
     environment.filters |= {
-        "number": _number,
+        "number": "{:,}".format,
         "plural": lambda *counted: _unbroken(plural(*counted)),
         "percent": _percent,
         "moment": _moment,
@@ -129,10 +129,6 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:%|h|days?|hours?|points?|messages?|subjects?|
 def _unbroken(text: str) -> Markup:
     """A text whose numbers stay in one line with their units."""
     return Markup(_UNIT.sub("&nbsp;", escape(visible(text))))  # noqa: S704 - it is escaped
-
-
-def _number(value: int) -> str:
-    return f"{value:,}"
 
 
 def _percent(value: float | None, digits: int = 2) -> str:
