@@ -16,16 +16,17 @@ class AuditError(ArchiveError):
     """The messages cannot be audited."""
 
 
-_COLUMNS = (
-    ("", "published", "published"),
-    ("=", "attributed", "attributed"),
-    ("+", "inferred", "inferred"),
-    ("+", "ambiguous", "ambiguous"),
-    ("+", "unmapped", "not mapped"),
-    ("+", "doubled", "doubled"),
-    ("+", "missing", "missing"),
-    ("-", "unpublished", "unpublished"),
-)
+_COLUMNS = {
+    "published": "published",
+    "attributed": "= attributed",
+    "inferred": "+ inferred",
+    "ambiguous": "+ ambiguous",
+    "unmapped": "+ not mapped",
+    "doubled": "+ doubled",
+    "missing": "+ missing",
+    "unpublished": "- unpublished",
+}
+_RARE = ("inferred", "unpublished")
 
 
 class PartitionBalance(BaseModel):
@@ -144,14 +145,11 @@ class AuditResult(BaseModel):
     @property
     def account_columns(self) -> list[tuple[str, list[int | None]]]:
         """The counts of the accounts by column, as a sum; without rare ones that are all 0."""
-        columns = [
-            (f"{sign} {label}".strip(), [getattr(account, name) for account in self.accounts])
-            for sign, name, label in _COLUMNS
-        ]
         return [
             (label, counts)
-            for label, counts in columns
-            if any(counts) or label not in ("+ inferred", "- unpublished")
+            for name, label in _COLUMNS.items()
+            for counts in [[getattr(account, name) for account in self.accounts]]
+            if any(counts) or name not in _RARE
         ]
 
     def fails(self, level: str) -> bool:
