@@ -17,6 +17,7 @@ from jobs.settings.base import nested, settings_of
 from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.output import NEVER
 from nats_transform.migration import MigrationFinding
+from nats_transform.untrusted import visible
 from orchestration.archive import Archive
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.markdown import table
@@ -148,4 +149,4 @@ def _refusal(result: DryRunResult, page: Path) -> str:
     worst, *others = result.dry_run.findings
     about = f"{worst.about}: " if worst.about else ""
     more = f", and {len(others):,} more" if others else ""
-    return f"{worst.severity} {worst.code}: {about}{worst.message}{more}; see {page}"
+    return visible(f"{worst.severity} {worst.code}: {about}{worst.message}{more}; see {page}")

@@ -8,12 +8,15 @@ for an hour would have to change with every later look.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from jobs.registry import document
+from nats_transform.untrusted import visible
 from orchestration.archive import Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
@@ -178,10 +181,11 @@ def _audited(
         # Archives of one warehouse share the folder.
         page = archive.reports_folder / f"{archive.name}-{name}.html"
         write_page(render(result), page)
-        page.with_suffix(".json").write_text(result.model_dump_json(indent=2))
+        # As ASCII: names in mappings need not be UTF-8.
+        page.with_suffix(".json").write_text(json.dumps(document(result), indent=2))
     metadata = {
         "verdict": str(result.verdict),
-        "summary": headline(result),
+        "summary": visible(headline(result)),
         "page": link(archive, page),
         **shares_of_audit(result),
         "messages": result.messages,

@@ -23,7 +23,7 @@ from jobs.files.transform import TransformTask
 from jobs.warehouse import specs, tables
 from jobs.warehouse.versions import render
 from nats_transform import AccountMappings, Destination, Mapping
-from tests.support.dagster_project import ASSETS, DAYS, Project, failures
+from tests.support.dagster_project import ASSETS, DAYS, MAPPING, Project, failures
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
@@ -334,3 +334,30 @@ def test_one_archive_fails_and_the_other_goes_on(
         assert project.materialize("good", ["mapping_version"]).success
     else:
         assert project.materialize("good", ["messages"]).success
+
+
+def test_mappings_need_not_be_utf_8(bare_project: Project) -> None:
+    """The names in them are bytes, which nothing that Dagster keeps of a run may have raw."""
+    folder = bare_project.add("east", count=40)
+    odd = MAPPING.encode().replace(b"orders.v2", b"orders.v\xff").replace(b"paid.{", b"p\xff.{")
+    (folder / "mapping.conf").write_bytes(odd)
+    (folder / "merged.conf").write_bytes(b'mappings { "orders.*.*": "\xff.$1" }')
+    result = bare_project.materialize("east")
+    assert result.success, failures(result)
+    job = bare_project.load().resolve_job_def("east_dry_run")
+    tried = job.execute_in_process(
+        instance=bare_project.instance,
+        run_config={"ops": {"east_try_candidate": {"config": {"candidate": "merged.conf"}}}},
+        raise_on_error=False,
+    )
+    failure = failures(tried)["east_try_candidate"]
+    assert "collision" in failure
+    texts = [failure]
+    for asset in ASSETS:
+        for made in result.asset_materializations_for_node(f"east__{asset}"):
+            texts += [f"{name} {entry.value}" for name, entry in made.metadata.items()]
+    for check in result.get_asset_check_evaluations():
+        texts += [str(check.description), *(str(e.value) for e in check.metadata.values())]
+    assert any(r"\udcff" in text for text in texts)
+    for text in texts:
+        text.encode()  # as the UI does
