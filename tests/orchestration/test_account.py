@@ -110,6 +110,7 @@ def test_the_streams_that_the_server_shows(bare_project: Project, nats_server: N
     assert lags == {"ORDERS": 3, "EU_1": 0, "ALL": 3}
 
 
+@pytest.mark.slow
 def test_streams_that_are_gone_are_not_called_up_to_date(
     bare_project: Project, nats_server: NatsServer
 ) -> None:

@@ -15,7 +15,7 @@ from orchestration.assets.checks import SPLIT
 from tests.support.dagster_project import ASSETS, FIRST, Project, failures
 from tests.support.posted import receiver
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = pytest.mark.dagster
 
 MAPPING = """mappings {
   "shop.*": [
@@ -89,12 +89,12 @@ def tell(project: Project, result: dg.ExecuteInProcessResult) -> None:
 
 
 def test_the_stale_hour_fails_the_check_and_somebody_is_told_once(
-    project: Project, messages: Path, monkeypatch: pytest.MonkeyPatch
+    bare_project: Project, messages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add(project, messages, "watch: { running: false }")
-    made = project.materialize("shop", ["mapping_version"])
+    add(bare_project, messages, "watch: { running: false }")
+    made = bare_project.materialize("shop", ["mapping_version"])
     assert made.success, failures(made)
-    result = project.materialize("shop", ["messages", "weight_audit"], (FIRST, FIRST))
+    result = bare_project.materialize("shop", ["messages", "weight_audit"], (FIRST, FIRST))
     check = check_of(result)
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     summary = "Observed: outside the tolerance: shop.* in west from 2026-03-01 03:00 to 04:00 UTC"
@@ -116,9 +116,9 @@ def test_the_stale_hour_fails_the_check_and_somebody_is_told_once(
         monkeypatch.setenv(alarms.WEBHOOK, url)
         verdicts = []
         for hours in (STALE, STALE + 1, STALE + 2):
-            looked = look(project, START + timedelta(hours=hours, minutes=5))
+            looked = look(bare_project, START + timedelta(hours=hours, minutes=5))
             verdicts.append(check_of(looked).metadata["verdict"].value)
-            tell(project, looked)
+            tell(bare_project, looked)
     assert verdicts[0] != "outside"
     assert verdicts[1:] == ["outside", "outside"]
     (message,) = posted
@@ -157,22 +157,24 @@ def test_a_day_without_messages_fails_nothing(
     assert audited.metadata["verdict"].value == "nothing to audit"
 
 
-def test_severity_stages_and_what_is_undecided(project: Project, messages: Path) -> None:
+def test_severity_stages_and_what_is_undecided(bare_project: Project, messages: Path) -> None:
     later = "in_force: [{ since: '2026-03-01T03:00Z', mapping: later.conf }]"
-    add(project, messages, f"severity: warn, {later}")
+    add(bare_project, messages, f"severity: warn, {later}")
     swapped = MAPPING.replace("70%", "31%").replace("30%", "69%")
-    (project.defs_folder / "shop" / "later.conf").write_text(swapped)
-    project.materialize("shop", ["mapping_version"])
-    result = project.materialize("shop", ["messages", "weight_audit"], (FIRST, FIRST))
+    (bare_project.defs_folder / "shop" / "later.conf").write_text(swapped)
+    bare_project.materialize("shop", ["mapping_version"])
+    result = bare_project.materialize("shop", ["messages", "weight_audit"], (FIRST, FIRST))
     check = check_of(result)
     # In force from 03:00 on were other weights: of that stage, all hours but one are outside.
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "(2 times)" in str(check.description)
-    yaml = project.defs_folder / "shop" / "defs.yaml"
+    yaml = bare_project.defs_folder / "shop" / "defs.yaml"
     yaml.write_text(yaml.read_text().replace("tolerance: 12", "tolerance: 1").replace(later, ""))
-    (project.defs_folder / "shop" / "mapping.conf").write_text(MAPPING.replace("west", "south"))
-    project.materialize("shop", ["mapping_version"])
-    check = check_of(project.materialize("shop", ["weight_audit"], (FIRST, FIRST)))
+    (bare_project.defs_folder / "shop" / "mapping.conf").write_text(
+        MAPPING.replace("west", "south")
+    )
+    bare_project.materialize("shop", ["mapping_version"])
+    check = check_of(bare_project.materialize("shop", ["weight_audit"], (FIRST, FIRST)))
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "messages would decide it" in str(check.description)
 

@@ -95,7 +95,7 @@ def test_a_new_version_waits_until_it_is_promoted(bare_project: Project) -> None
     assert "branch" not in transformed(bare_project)  # from now on consumers have it at once
 
 
-@pytest.mark.parametrize("name", ["_east", "e" * 100])
+@pytest.mark.parametrize("name", ["_east", pytest.param("e" * 100, marks=pytest.mark.slow)])
 def test_any_name_of_an_archive_has_a_branch(bare_project: Project, name: str) -> None:
     folder = bare_project.add(name, "  promote: manual\n", count=8)
     transformed(bare_project, name=name)
@@ -108,6 +108,7 @@ def test_any_name_of_an_archive_has_a_branch(bare_project: Project, name: str) -
         versions(bare_project, branch)
 
 
+@pytest.mark.slow
 def test_a_new_seed_waits_for_its_version(bare_project: Project) -> None:
     """A seed that nobody has recorded yet changes nothing."""
     folder = bare_project.add("east", "  promote: manual\n")
@@ -122,6 +123,7 @@ def test_a_new_seed_waits_for_its_version(bare_project: Project) -> None:
     assert versions(bare_project) == before
 
 
+@pytest.mark.slow
 def test_outcomes_alone_are_enough_for_a_version(bare_project: Project) -> None:
     folder = bare_project.add("east", "  columns: outcomes\n")
     transformed(bare_project)

@@ -31,7 +31,8 @@ class Impostor:
         pieces: what it sends for a pull request, from the inbox and the number of its
             subscription; it goes on until nobody reads it any more.
         first: the sequence from which the last consumer was asked for.
-        sent: how many bytes of pieces it could send.
+        sent: how many bytes of pieces it could send for one request, at most. On a busy machine
+            the client may connect again, and ask once more.
         traces: the events for a message that is to be traced.
         asked: the subjects of all requests.
         url: where it is.
@@ -81,10 +82,12 @@ class Impostor:
                 await writer.drain()
             return
         if "CONSUMER.MSG.NEXT" in subject:
+            sent = 0
             for piece in self.pieces(inbox, sid):
                 writer.write(piece)
                 await writer.drain()
-                self.sent += len(piece)
+                sent += len(piece)
+                self.sent = max(self.sent, sent)
             return
         known: dict[str, Any] = {"STREAM.INFO": INFO_OF_STREAM}
         if "CONSUMER.CREATE" in subject:

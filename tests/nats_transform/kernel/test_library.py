@@ -117,6 +117,7 @@ print(kernel.compile_mappings(mappings).apply(pa.array(["a.x"]))["mapped_subject
     assert (done.stdout, done.stderr) == ("b'b.x'\n", "")
 
 
+@pytest.mark.slow
 def test_a_failed_build_is_not_ignored(checkout: Path) -> None:
     with (checkout / "nats_transform/kernel/digest.c").open("a") as file:
         file.write("this is no C\n")

@@ -12,7 +12,7 @@ from orchestration.automation.mapping_sensor import DERIVED
 from orchestration.components import SubjectArchive
 from tests.support.dagster_project import DAYS, MAPPING, Project, failures
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = pytest.mark.dagster
 
 AUTOMATED = """  mapping_sensor: { reprocess: stale_days }
   automation: stale_days
@@ -70,59 +70,61 @@ def requested(requests: list[dg.RunRequest] | str) -> Iterator[tuple[list[str], 
         yield assets, request.partition_key or range_
 
 
-def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(project: Project) -> None:
-    folder = project.add("east", AUTOMATED, count=120)
+def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(bare_project: Project) -> None:
+    folder = bare_project.add("east", AUTOMATED, count=120)
     file = folder / "mapping.conf"
-    assert list(requested(tick(project))) == [(["mapping_version"], None)]
-    first = project.materialize("east")
+    assert list(requested(tick(bare_project))) == [(["mapping_version"], None)]
+    first = bare_project.materialize("east")
     assert first.success, failures(first)
-    assert stale(project) == set()
-    assert "is still version" in str(tick(project))
-    automated = dg.evaluate_automation_conditions(project.load(), project.instance)
+    assert stale(bare_project) == set()
+    assert "is still version" in str(tick(bare_project))
+    automated = dg.evaluate_automation_conditions(bare_project.load(), bare_project.instance)
     assert automated.total_requested == 0
 
     file.write_text("# a comment\n" + MAPPING)
-    again = metadata_of(project.materialize("east", ["mapping_version"]))
+    again = metadata_of(bare_project.materialize("east", ["mapping_version"]))
     assert again["difference"] == "none: the mappings do the same as before"
     assert again["versions so far"] == 1
-    assert stale(project) == set()
-    assert "is still version" in str(tick(project))
+    assert stale(bare_project) == set()
+    assert "is still version" in str(tick(bare_project))
     automated = dg.evaluate_automation_conditions(
-        project.load(), project.instance, cursor=automated.cursor
+        bare_project.load(), bare_project.instance, cursor=automated.cursor
     )
     assert automated.total_requested == 0
 
     file.write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
-    assert list(requested(tick(project))) == [(["mapping_version"], None)]
-    changed = metadata_of(project.materialize("east", ["mapping_version"]))
+    assert list(requested(tick(bare_project))) == [(["mapping_version"], None)]
+    changed = metadata_of(bare_project.materialize("east", ["mapping_version"]))
     assert changed["version"] != again["version"]
     assert "60 %" in str(changed["difference"])
     assert "50 %" in str(changed["difference"])
-    assert stale(project) == {(asset, day) for asset in DERIVED for day in DAY_KEYS}
+    assert stale(bare_project) == {(asset, day) for asset in DERIVED for day in DAY_KEYS}
 
     # Both ways to have it done by itself ask for the same days.
-    assert list(requested(tick(project))) == [
+    assert list(requested(tick(bare_project))) == [
         (["transformed_messages", "weight_audit"], "2026-03-01..2026-03-02")
     ]
     automated = dg.evaluate_automation_conditions(
-        project.load(), project.instance, cursor=automated.cursor
+        bare_project.load(), bare_project.instance, cursor=automated.cursor
     )
     key = dg.AssetKey(["east", "transformed_messages"])
     assert automated.get_requested_partitions(key) == set(DAY_KEYS)
 
-    done = project.materialize("east", ["transformed_messages", "weight_audit"])
+    done = bare_project.materialize("east", ["transformed_messages", "weight_audit"])
     assert done.success, failures(done)
-    assert stale(project) == set()
-    assert "is still version" in str(tick(project))
+    assert stale(bare_project) == set()
+    assert "is still version" in str(tick(bare_project))
 
 
 @pytest.mark.slow
-def test_days_are_transformed_under_the_version_that_was_materialized(project: Project) -> None:
-    folder = project.add("east", count=40)
-    assert project.materialize("east").success
+def test_days_are_transformed_under_the_version_that_was_materialized(
+    bare_project: Project,
+) -> None:
+    folder = bare_project.add("east", count=40)
+    assert bare_project.materialize("east").success
     (folder / "mapping.conf").write_text("mappings { this is none")
 
-    result = project.materialize("east", ["transformed_messages", "weight_audit"])
+    result = bare_project.materialize("east", ["transformed_messages", "weight_audit"])
 
     assert result.success, failures(result)
 
