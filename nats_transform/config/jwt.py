@@ -64,6 +64,8 @@ def decode_account(token: str, path: str) -> Located:
         raise place.error("this is not a NATS JWT: its header must say JWT and ed25519-nkey")
     payload = _part(chunks[1], "payload", path)
     claims = account_claims(payload, path)
+    if not _text(payload, "sub"):
+        raise place.error("this JWT is of no account: it has no field `sub`")
     is_old = "type" in payload  # version 1 signs the payload alone
     signed = chunks[1] if is_old else f"{chunks[0]}.{chunks[1]}"
     _verify(signed, chunks[2], _text(payload, "iss"), place)

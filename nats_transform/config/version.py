@@ -38,7 +38,7 @@ must raise this number; a test compares the draws with the format.
 
 # How many steps the search for mappings that share subjects may take: a few seconds. Mappings as
 # people write them need about ten each.
-_EFFORT, _EFFORT_A_MAPPING = 5_000_000, 50
+EFFORT, _EFFORT_A_MAPPING = 5_000_000, 50
 
 _STREAM_FIELDS = {"name", "subjects", "mirror", "sources", "subject_transform", "republish"}
 
@@ -130,7 +130,7 @@ def _ordered(mappings: Sequence[Mapping]) -> list[Mapping]:
         m.filter.is_literal and any("{{" in d.subject for d in m.destinations) for m in mappings
     ):
         return list(mappings)
-    effort = Effort(_EFFORT + _EFFORT_A_MAPPING * len(mappings))
+    effort = Effort(EFFORT + _EFFORT_A_MAPPING * len(mappings))
     levels = _levels([mapping.filter for mapping in mappings], effort)
     if effort.is_spent:
         return list(mappings)

@@ -32,7 +32,7 @@ _MAX_METADATA_BYTES = 128 * 1024
 _MAX_REPLICAS = 5
 _INVALID_CONFIG = 10052
 _NOT_CREATED = 10049
-_EFFORT = 4_000_000  # steps to find filters that overlap: a few seconds
+EFFORT = 4_000_000  # steps to find filters that overlap: a few seconds
 _NOT_IN_ASSET_NAMES = frozenset(" \t\r\n\f.*>\\/")
 
 
@@ -301,7 +301,7 @@ def _others(
     find: Callable[[SubjectIndex, str], list[int]] = SubjectIndex.colliding,
 ) -> Iterator[list[int]]:
     """For each filter, the places of the others that collide with it."""
-    effort = Effort(_EFFORT)
+    effort = Effort(EFFORT)
     index = SubjectIndex(filters, effort)
     for place, filter in enumerate(filters):
         others = [other for other in find(index, filter) if other != place]

@@ -140,6 +140,7 @@ def test_an_issuer_that_is_no_key_is_refused(issuer: str) -> None:
     [
         (token(claims(kind="user")), "JWT of a 'user'; give the account's"),
         (token({**claims(), "nats": 5}), "no field `nats`"),
+        (token({**claims(), "sub": ""}), "no field `sub`"),
         (
             token({**claims(), "nats": {"type": "account", "version": 3}}),
             "version 3; the newest version we read is 2",
