@@ -195,7 +195,7 @@ class Ways:
         meet = [_meet(columns[i].made, columns[j].made) for i, j in pairs]
         back = [self._back[column.side].gives(column.made.results, subjects) for column in columns]
         is_of_server = flags(pc.starts_with(subjects, "$"))
-        stays = dict(_stays(columns))
+        stays = dict(_stays(columns, forms))
         for is_so in (is_of_server, *alike, *meet, *back, *stays.values()):
             classes.add(is_so.astype(np.int64), 2)
         codes, firsts = classes.codes()
@@ -216,11 +216,7 @@ class Ways:
             covering = self._covering.of(decode(subjects[row].as_py() or b""))
             texts = tuple(word.word(row) for word in words)
             places = {(column.side, column.place): n for n, column in enumerate(columns)}
-            stay = tuple(
-                one
-                for one, rows in stays.items()
-                if rows[row] and _stores(forms, looked[one.before], looked[one.after], one)
-            )
+            stay = tuple(one for one, rows in stays.items() if rows[row])
             known = texts, covering, bool(is_of_server[row]), looked, stay
             ways.append(self._number(known, places))
         return codes, np.array(ways, np.int64)
@@ -288,45 +284,45 @@ def _likeliest(ends: Sequence[End]) -> int:
     return max(range(len(ends)), key=lambda number: ends[number].percent)
 
 
-def _stays(columns: Sequence[Column]) -> Iterator[tuple[Stay, NDArray[np.bool_]]]:
-    """The rows whose different results have the same name in a stream, if it stores both."""
+def _stays(
+    columns: Sequence[Column], forms: Sequence[Form]
+) -> Iterator[tuple[Stay, NDArray[np.bool_]]]:
+    """The rows whose different results have a name in common in a stream that stores both."""
     keys = {(renamed.layer, renamed.stream) for column in columns for renamed in column.renamed}
-    for (i, before), (j, after) in product(enumerate(columns), repeat=2):
-        if before.side == after.side or before.side:
-            continue
-        differs = ~same(before.made.results, after.made.results)
-        for key in sorted(keys):
-            moved = differs & (_rows(before, key) | _rows(after, key))
-            if not moved.any():
+    for key in sorted(keys):
+        names = [list(_names(column, key, forms)) for column in columns]
+        for (i, before), (j, after) in product(enumerate(columns), repeat=2):
+            if before.side == after.side or before.side:
                 continue
-            rows = np.flatnonzero(moved)
-            moved[rows] = same(_names(before, key, rows), _names(after, key, rows))
-            if moved.any():
-                yield Stay(i, j, *key), moved
+            stays = np.zeros(len(before.forms), bool)
+            for one, other in product(names[i], names[j]):
+                stays |= same(one, other)
+            stays &= ~same(before.made.results, after.made.results)
+            if stays.any():
+                yield Stay(i, j, *key), stays
 
 
-def _rows(column: Column, key: tuple[int, int]) -> NDArray[np.bool_]:
-    """The rows whose result a stream of a layer renames."""
-    rows = np.zeros(len(column.forms), bool)
+def _names(column: Column, key: tuple[int, int], forms: Sequence[Form]) -> Iterator[pa.Array]:
+    """The names under which a stream of a layer stores results; null where it has no other one.
+
+    It can have several: a stream gets what another one republishes, and takes the message too.
+    """
+    keeps = Receiver(key[0], "keeps", key[1])
+    is_kept = np.array([keeps in form.receivers for form in forms] + [False])[column.forms]
+    yield pc.if_else(pa.array(is_kept), column.made.results, None)
+    texts, places = [column.made.results], list[Numbers]()
+    seen = np.zeros(len(column.forms), np.int64)
     for renamed in column.renamed:
         if (renamed.layer, renamed.stream) == key:
-            rows[renamed.rows] = True
-    return rows
-
-
-def _names(column: Column, key: tuple[int, int], rows: Numbers) -> pa.Array:
-    """The names that a stream of a layer gives to the results of some rows."""
-    texts, where = [column.made.results], np.arange(len(column.forms))
-    for renamed in column.renamed:
-        if (renamed.layer, renamed.stream) == key:
-            where[renamed.rows] = np.arange(len(renamed.rows)) + sum(map(len, texts))
+            number = int(seen[renamed.rows].max(initial=0))
+            if number == len(places):
+                places.append(np.full(len(column.forms), -1))
+            places[number][renamed.rows] = np.arange(len(renamed.rows)) + sum(map(len, texts))
+            seen[renamed.rows] += 1
             texts.append(renamed.texts)
-    return pa.concat_arrays(texts).take(pa.array(where[rows]))
-
-
-def _stores(forms: Sequence[Form], before: _Looked, after: _Looked, stay: Stay) -> bool:
-    stores = Receiver(stay.layer, "stores", stay.stream)
-    return all(end.form >= 0 and stores in forms[end.form].receivers for end in (before, after))
+    together = pa.concat_arrays(texts)
+    for place in places:
+        yield together.take(pa.array(place, mask=place < 0))
 
 
 def _meet(one: Made, other: Made) -> NDArray[np.bool_]:

@@ -294,6 +294,10 @@ def test_results_that_are_now_and_then_the_subject(number: int) -> None:
     compare(Tiny(number))
 
 
+def test_a_stream_that_stores_a_message_under_two_names() -> None:
+    compare(Dense(2_513_664_369))
+
+
 # What would act in a query, a pattern, a format or a terminal, if it were not data.
 TEXTS = [
     *("'", '"', "';DROP/**/TABLE/**/outcomes;--", "')OR('1'='1", "$1", "?", "%s", "{}", "{{x}}x"),
