@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -127,7 +128,7 @@ def import_graph() -> Graph:
 def imported(source: str, package: str, known: Mapping[str, object]) -> set[str]:
     """What a source in a package imports; `from a import b` is `a.b` where that is a module."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -136,6 +137,16 @@ def imported(source: str, package: str, known: Mapping[str, object]) -> set[str]
             names = {f"{base}.{alias.name}" for alias in node.names}
             found |= (names & known.keys()) | ({base} if names - known.keys() else set())
     return found
+
+
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a source."""
+    # Before 3.11.5, Python fails now and then if its garbage collector interrupts (gh-106905).
+    gc.disable()
+    try:
+        return ast.parse(source)
+    finally:
+        gc.enable()
 
 
 def part_of(module: str, folders: frozenset[str]) -> str:

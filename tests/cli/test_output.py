@@ -23,6 +23,7 @@ from cli.output import (
 from jobs import live_trace
 from nats_transform import audit
 from nats_transform.lint.findings import PAGE, Severity
+from scripts.architecture import parsed
 from tests.support.command import nats_transform
 from tests.support.terminal import on_a_terminal
 
@@ -162,7 +163,7 @@ def test_one_module_prints(package: str) -> None:
     printing = {
         str(module.relative_to(ROOT))
         for module in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(module.read_text(encoding="utf-8")))
         if _prints(node)
     }
     # `ending` prints the name of our program.
