@@ -31,8 +31,7 @@ class Impostor:
         pieces: what it sends for a pull request, from the inbox and the number of its
             subscription; it goes on until nobody reads it any more.
         first: the sequence from which the last consumer was asked for.
-        sent: how many bytes of pieces it could send for one request, at most. On a busy machine
-            the client may connect again, and ask once more.
+        sent: how many bytes of pieces it could send.
         traces: the events for a message that is to be traced.
         asked: the subjects of all requests.
         url: where it is.
@@ -82,12 +81,10 @@ class Impostor:
                 await writer.drain()
             return
         if "CONSUMER.MSG.NEXT" in subject:
-            sent = 0
             for piece in self.pieces(inbox, sid):
                 writer.write(piece)
                 await writer.drain()
-                sent += len(piece)
-                self.sent = max(self.sent, sent)
+                self.sent += len(piece)
             return
         known: dict[str, Any] = {"STREAM.INFO": INFO_OF_STREAM}
         if "CONSUMER.CREATE" in subject:

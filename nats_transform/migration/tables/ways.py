@@ -289,40 +289,55 @@ def _stays(
 ) -> Iterator[tuple[Stay, NDArray[np.bool_]]]:
     """The rows whose different results have a name in common in a stream that stores both."""
     keys = {(renamed.layer, renamed.stream) for column in columns for renamed in column.renamed}
-    for key in sorted(keys):
-        names = [list(_names(column, key, forms)) for column in columns]
-        for (i, before), (j, after) in product(enumerate(columns), repeat=2):
-            if before.side == after.side or before.side:
+    for (i, before), (j, after) in product(enumerate(columns), repeat=2):
+        if before.side == after.side or before.side:
+            continue
+        differs = ~same(before.made.results, after.made.results)
+        for key in sorted(keys):
+            rows = np.flatnonzero(differs & (_rows(before, key) | _rows(after, key)))
+            if not len(rows):
                 continue
-            stays = np.zeros(len(before.forms), bool)
-            for one, other in product(names[i], names[j]):
-                stays |= same(one, other)
-            stays &= ~same(before.made.results, after.made.results)
+            stays = np.zeros(len(differs), bool)
+            names = (_names(column, key, rows, forms) for column in (before, after))
+            for one, other in product(*names):
+                stays[rows] |= same(one, other)
             if stays.any():
                 yield Stay(i, j, *key), stays
 
 
-def _names(column: Column, key: tuple[int, int], forms: Sequence[Form]) -> Iterator[pa.Array]:
-    """The names under which a stream of a layer stores results; null where it has no other one.
+def _rows(column: Column, key: tuple[int, int]) -> NDArray[np.bool_]:
+    """The rows whose result a stream of a layer renames."""
+    rows = np.zeros(len(column.forms), bool)
+    for renamed in column.renamed:
+        if (renamed.layer, renamed.stream) == key:
+            rows[renamed.rows] = True
+    return rows
+
+
+def _names(
+    column: Column, key: tuple[int, int], rows: Numbers, forms: Sequence[Form]
+) -> Iterator[pa.Array]:
+    """The names under which a stream of a layer stores some rows; null where it has no other one.
 
     It can have several: a stream gets what another one republishes, and takes the message too.
     """
-    keeps = Receiver(key[0], "keeps", key[1])
-    is_kept = np.array([keeps in form.receivers for form in forms] + [False])[column.forms]
-    yield pc.if_else(pa.array(is_kept), column.made.results, None)
-    texts, places = [column.made.results], list[Numbers]()
+    keeps, numbers = Receiver(key[0], "keeps", key[1]), column.forms[rows]
+    keeping = [n for n in set(numbers.tolist()) if n >= 0 and keeps in forms[n].receivers]
+    results = column.made.results.take(pa.array(rows))
+    yield pc.if_else(pa.array(np.isin(numbers, keeping)), results, None)
+    texts, size, places = list[pa.Array](), 0, list[Numbers]()
     seen = np.zeros(len(column.forms), np.int64)
     for renamed in column.renamed:
         if (renamed.layer, renamed.stream) == key:
-            number = int(seen[renamed.rows].max(initial=0))
+            number = int(seen[renamed.rows].max())
             if number == len(places):
                 places.append(np.full(len(column.forms), -1))
-            places[number][renamed.rows] = np.arange(len(renamed.rows)) + sum(map(len, texts))
+            places[number][renamed.rows] = np.arange(size, size + len(renamed.rows))
             seen[renamed.rows] += 1
+            size += len(renamed.rows)
             texts.append(renamed.texts)
-    together = pa.concat_arrays(texts)
     for place in places:
-        yield together.take(pa.array(place, mask=place < 0))
+        yield pa.concat_arrays(texts).take(pa.array(place[rows], mask=place[rows] < 0))
 
 
 def _meet(one: Made, other: Made) -> NDArray[np.bool_]:
