@@ -65,4 +65,4 @@ Hours: TypeAlias = Mapping[datetime, int] | int
 
 def is_audited(mapping: SubjectMapping) -> bool:
     """Whether a mapping has weights or cluster scopes that a split can be compared with."""
-    return mapping.is_split()
+    return bool(mapping.clusters) or mapping.is_drawn()

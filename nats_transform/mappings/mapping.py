@@ -229,10 +229,6 @@ class Mapping:
         shares = self.shares(cluster)
         return not (len(shares) == 1 and shares[0].weight == 100 and shares[0].destination)
 
-    def is_split(self) -> bool:
-        """Whether it has weights or cluster scopes, which the messages' counts can confirm."""
-        return bool(self.clusters) or self.is_drawn()
-
     def share(self, cluster: str | None, draw: int) -> Share:
         """The end that a draw of 0 to 99 chooses in a cluster."""
         if draw >= 0:

@@ -138,8 +138,12 @@ def has_to_drain(plan: Plan, step: int, undo: bool) -> bool:
 
 def is_split(changes: Iterable[Change]) -> bool:
     """Whether mappings have weights or clusters after some changes, which an audit can judge."""
-    mappings = [change.after for change in changes if change.kind == "mappings"]
-    return any(each.is_split() for fields in mappings for each in mappings_of(fields).mappings)
+    return any(
+        len(destinations) > 1 or any(d["weight"] != 100 or d.get("cluster") for d in destinations)
+        for change in changes
+        if change.kind == "mappings"
+        for destinations in change.after.values()
+    )
 
 
 def same(thing: Thing, seen: Fields, planned: Fields) -> bool:
