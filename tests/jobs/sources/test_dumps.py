@@ -128,38 +128,44 @@ def test_the_page_names_the_fields_of_a_line() -> None:
     assert {*asked} == named | {"subject_raw", "cluster_raw", "headers_raw"}  # of our own table
 
 
-Ingest = Callable[..., IngestResult]
+class Dumps:
+    """A folder for dumps, and the archive that they are ingested into."""
 
+    def __init__(self, folder: Path, warehouse: Warehouse, here: SessionOnDemand) -> None:
+        self.folder, self.warehouse, self.here = folder, warehouse, here
 
-@pytest.fixture
-def run(here: SessionOnDemand, warehouse: Warehouse) -> Ingest:
-    def run(**settings: Any) -> IngestResult:
-        settings = {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}
-        return ingest(here, IngestSettings(stream="S", warehouse=warehouse, **settings))
-
-    return run
-
-
-@pytest.fixture
-def parquet(tmp_path: Path) -> Callable[..., Path]:
-    def write(name: str = "dump.parquet", **columns: Any) -> Path:
-        path = tmp_path / name
+    def parquet(self, **columns: Any) -> Path:
+        """A dump with these columns."""
+        path = self.folder / "dump.parquet"
         pq.write_table(pa.table(columns), path)
         return path
 
-    return write
-
-
-@pytest.fixture
-def jsonl(tmp_path: Path) -> Callable[..., Path]:
-    def write(*lines: Any, name: str = "dump.jsonl") -> Path:
-        path = tmp_path / name
+    def jsonl(self, *lines: Any, name: str = "dump.jsonl") -> Path:
+        """A dump with these lines."""
+        path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
         path.write_text("".join(text + "\n" for text in texts))
         return path
 
-    return write
+    def ingest(self, *lines: Any, **settings: Any) -> IngestResult:
+        """Ingests these lines, or the source that the settings name."""
+        if lines:
+            settings["jsonl"] = self.jsonl(*lines)
+        settings = {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}
+        return ingest(self.here, IngestSettings(stream="S", warehouse=self.warehouse, **settings))
+
+    def rows(self) -> list[Any]:
+        return rows_of(self.warehouse)
+
+    def holds(self) -> bool:
+        settings = VerifyTableSettings(stream="S", warehouse=self.warehouse)
+        return verify_table(self.here, settings).holds
+
+
+@pytest.fixture
+def dumps(tmp_path: Path, warehouse: Warehouse, here: SessionOnDemand) -> Dumps:
+    return Dumps(tmp_path, warehouse, here)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +188,8 @@ def jsonl(tmp_path: Path) -> Callable[..., Path]:
         pytest.param(pa.array([-(10**11)], pa.timestamp("ns")), -(10**11), id="ns-before-1970"),
     ],
 )
-def test_parquet_times(parquet: Callable[..., Path], column: Any, ts_ns: int) -> None:
-    row = first_row(parquet(subject=["a"], when=column), time="when")
+def test_parquet_times(dumps: Dumps, column: Any, ts_ns: int) -> None:
+    row = first_row(dumps.parquet(subject=["a"], when=column), time="when")
     assert row["ts_ns"] == ts_ns
     assert row["ts"].timestamp() == pytest.approx(ts_ns / 1e9, abs=1e-5)
     assert row["day"] == datetime.fromtimestamp(ts_ns // 10**9, UTC).date()
@@ -227,15 +233,13 @@ PAIRS = pa.list_(pa.struct([("name", S), ("value", S)]))
         pytest.param(pa.array([None], pa.map_(S, S)), [], id="null"),
     ],
 )
-def test_parquet_headers(parquet: Callable[..., Path], column: Any, expected: list[Any]) -> None:
-    row = first_row(parquet(subject=["a"], ts=[0], headers=column))
+def test_parquet_headers(dumps: Dumps, column: Any, expected: list[Any]) -> None:
+    row = first_row(dumps.parquet(subject=["a"], ts=[0], headers=column))
     assert [tuple(pair.values()) for pair in row["headers"]] == expected
 
 
-def test_parquet_with_its_own_names(
-    run: Ingest, warehouse: Warehouse, parquet: Callable[..., Path]
-) -> None:
-    path = parquet(
+def test_parquet_with_its_own_names(dumps: Dumps) -> None:
+    path = dumps.parquet(
         topic=pa.array([b"a.\xff", b"b"], pa.binary()),
         offset=pa.array([7, 9], pa.int32()),
         at=pa.array([NOON, NOON], pa.timestamp("us", "UTC")),
@@ -250,9 +254,9 @@ def test_parquet_with_its_own_names(
         data="body",
         data_encoding="base64",
     )
-    result = run(parquet=path, columns=columns)
+    result = dumps.ingest(parquet=path, columns=columns)
     assert (result.messages, result.first_seq, result.last_seq, result.gaps) == (2, 7, 9, 1)
-    rows = rows_of(warehouse)
+    rows = dumps.rows()
     assert [(r.subject, r.seq, r.cluster, r.data) for r in rows] == [
         (b"a.\xff", 7, "eu", b"hi"),
         (b"b", 9, None, b""),
@@ -261,7 +265,7 @@ def test_parquet_with_its_own_names(
 
 
 def test_parquet_is_numbered_in_file_order(
-    run: Ingest, warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dumps: Dumps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several files of several row groups, read in blocks smaller than a file."""
     folder = tmp_path / "dump"
@@ -271,8 +275,8 @@ def test_parquet_is_numbered_in_file_order(
         table = pa.table({"subject": subjects, "ts": [0] * 5000, "data": [b"x" * 50] * 5000})
         pq.write_table(table, folder / f"part-{part}.parquet", row_group_size=700)
     monkeypatch.setattr(jobs.sources.parquet, "BLOCK_BYTES", 40_000)
-    run(parquet=folder, columns=DumpColumns(first_seq=11))
-    rows = rows_of(warehouse)
+    dumps.ingest(parquet=folder, columns=DumpColumns(first_seq=11))
+    rows = dumps.rows()
     expected = [f"s.{part}.{n}".encode() for part in range(3) for n in range(5000)]
     assert [r.subject for r in rows] == expected
     assert [r.seq for r in rows] == list(range(11, 15011))
@@ -282,33 +286,29 @@ BYTES = pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=st
 
 
 @BYTES
-def test_the_table_itself_is_a_dump(
-    run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path], tmp_path: Path, kind: pa.DataType
-) -> None:
+def test_the_table_itself_is_a_dump(dumps: Dumps, tmp_path: Path, kind: pa.DataType) -> None:
     """Text that is not UTF-8 comes from the columns beside it, also as Polars writes them."""
     odd = '"cluster": "\\udcfe", "headers": {"K": "\\udcff\\\\", "L": ""}'
-    first = run(
-        jsonl=jsonl(
-            f'{{"subject": "a.\\udcff\\\\", "ts": 0, "seq": 1, {odd}}}',
-            {"subject": "b", "ts": 1, "seq": 2, "cluster": "c", "headers": {"K": ["1", "2"]}},
-        )
+    first = dumps.ingest(
+        f'{{"subject": "a.\\udcff\\\\", "ts": 0, "seq": 1, {odd}}}',
+        {"subject": "b", "ts": 1, "seq": 2, "cluster": "c", "headers": {"K": ["1", "2"]}},
     )
-    table = open_table(warehouse, MESSAGES).scan().to_arrow()
+    table = open_table(dumps.warehouse, MESSAGES).scan().to_arrow()
     for number, name in enumerate(table.schema.names):
         if name.endswith("_raw"):
             table = table.set_column(number, name, table[name].cast(kind))
     pq.write_table(table, tmp_path / "export.parquet")
-    shutil.rmtree(warehouse.folder)
-    again = run(parquet=tmp_path / "export.parquet")
+    shutil.rmtree(dumps.warehouse.folder)
+    again = dumps.ingest(parquet=tmp_path / "export.parquet")
     assert (again.digest, again.refused) == (first.digest, None)
 
 
 @BYTES
-def test_headers_are_those_of_their_block(parquet: Callable[..., Path], kind: pa.DataType) -> None:
+def test_headers_are_those_of_their_block(dumps: Dumps, kind: pa.DataType) -> None:
     block = b"NATS/1.0\r\nA:1\r\nB: 2\r\n\r\n"
     column = pa.array([[{"name": "C", "value": "3"}]], PAIRS)
     row = first_row(
-        parquet(subject=["a"], ts=[0], headers=column, headers_raw=pa.array([block], kind))
+        dumps.parquet(subject=["a"], ts=[0], headers=column, headers_raw=pa.array([block], kind))
     )
     assert [tuple(pair.values()) for pair in row["headers"]] == [("A", "1"), ("B", "2")]
     assert row["headers_raw"] == block
@@ -316,21 +316,17 @@ def test_headers_are_those_of_their_block(parquet: Callable[..., Path], kind: pa
 
 @pytest.mark.spark
 def test_spark_and_this_process_make_the_same_of_a_dump(
-    run: Ingest,
-    spark: SparkSession,
-    warehouse: Warehouse,
-    jsonl: Callable[..., Path],
-    tmp_path: Path,
+    dumps: Dumps, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Also of the table itself, exported by Spark."""
-    path = jsonl(
+    path = dumps.jsonl(
         {"subject": "a", "ts": NOON_NS, "headers": {"B": "1", "A": ["2", "3"]}},
         '{"subject": "b.\\udcff", "ts": 0}',
     )
-    first = run(jsonl=path)
+    first = dumps.ingest(jsonl=path)
     assert first.engine == "process"
     exported = str(tmp_path / "export")
-    read(spark, open_table(warehouse, MESSAGES), MESSAGES).write.parquet(exported)
+    read(spark, open_table(dumps.warehouse, MESSAGES), MESSAGES).write.parquet(exported)
     for number, source in enumerate(({"parquet": exported}, {"jsonl": str(path)})):
         other = Warehouse(dir=tmp_path / f"other-{number}")
         again = ingest(spark, IngestSettings(stream="S", warehouse=other, **source))
@@ -338,16 +334,15 @@ def test_spark_and_this_process_make_the_same_of_a_dump(
         assert ingest(spark, IngestSettings(stream="S", warehouse=other, **source)).added == 0
 
 
-def test_json_lines(run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path]) -> None:
-    path = jsonl(
+def test_json_lines(dumps: Dumps) -> None:
+    result = dumps.ingest(
         {"subject": "a", "ts": "2026-01-02T12:00:00.123456789Z", "cluster": "eu", "data": "grüße"},
         "",
         '{"subject":"b.\\udcff", "ts": 1767355200, "headers": {"z":"1", "A":["2","3"], "z":"4"}}',
         {"subject": "c", "time": 0, "data": None, "headers": None},
     )
-    result = run(jsonl=path)
     assert (result.messages, result.gaps) == (3, 0)
-    rows = rows_of(warehouse)
+    rows = dumps.rows()
     assert [r.seq for r in rows] == [1, 2, 3]
     assert [r.subject for r in rows] == [b"a", b"b.\xff", b"c"]
     assert [r.ts_ns for r in rows] == [NOON_NS, 1767355200_000000000, 0]
@@ -364,22 +359,14 @@ def test_json_lines(run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path
         pytest.param({"cluster_header": "C"}, ["ap", "eu"], id="header-or-column"),
     ],
 )
-def test_cluster(
-    run: Ingest,
-    warehouse: Warehouse,
-    jsonl: Callable[..., Path],
-    settings: dict[str, Any],
-    expected: list[str],
-) -> None:
+def test_cluster(dumps: Dumps, settings: dict[str, Any], expected: list[str]) -> None:
     headers = {"C": ["ap", "xx"]}
-    run(
-        jsonl=jsonl(
-            {"subject": "a", "ts": 0, "headers": headers},
-            {"subject": "b", "ts": 0, "cluster": "eu"},
-        ),
+    dumps.ingest(
+        {"subject": "a", "ts": 0, "headers": headers},
+        {"subject": "b", "ts": 0, "cluster": "eu"},
         **settings,
     )
-    assert [r.cluster for r in rows_of(warehouse)] == expected
+    assert [r.cluster for r in dumps.rows()] == expected
 
 
 @pytest.mark.parametrize(
@@ -391,32 +378,24 @@ def test_cluster(
         pytest.param({"since": datetime(2026, 1, 2), "until": datetime(2026, 1, 3)}, [2], id="day"),
     ],
 )
-def test_ranges(
-    run: Ingest,
-    warehouse: Warehouse,
-    jsonl: Callable[..., Path],
-    bounds: dict[str, Any],
-    expected: list[int],
-) -> None:
+def test_ranges(dumps: Dumps, bounds: dict[str, Any], expected: list[int]) -> None:
     days = ["2026-01-01T23:59:59Z", "2026-01-02", "2026-01-03"]
-    run(jsonl=jsonl(*({"subject": "a", "ts": day} for day in days)), **bounds)
-    assert [r.seq for r in rows_of(warehouse)] == expected
+    dumps.ingest(*({"subject": "a", "ts": day} for day in days), **bounds)
+    assert [r.seq for r in dumps.rows()] == expected
 
 
-def test_a_repeat_changes_nothing_and_a_longer_dump_adds(
-    run: Ingest, jsonl: Callable[..., Path], warehouse: Warehouse
-) -> None:
+def test_a_repeat_changes_nothing_and_a_longer_dump_adds(dumps: Dumps) -> None:
     lines = [{"subject": f"s.{n}", "ts": NOON_NS + n, "data": str(n)} for n in range(10)]
-    first = run(jsonl=jsonl(*lines[:6]))
+    first = dumps.ingest(*lines[:6])
     assert (
-        run(jsonl=jsonl(*lines[:6])).model_copy(
+        dumps.ingest(*lines[:6]).model_copy(
             update={"added": 6, "days": first.days, "report": first.report}
         )
         == first
     )
-    more = run(jsonl=jsonl(*lines))
+    more = dumps.ingest(*lines)
     assert (more.messages, more.added, more.gaps) == (10, 4, 0)
-    assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == 2
+    assert len(open_table(dumps.warehouse, MESSAGES).metadata.snapshots) == 2
 
 
 def sparse(sequences: Iterable[int], day: str = "2026-01-02") -> list[dict[str, Any]]:
@@ -428,7 +407,7 @@ LATE += [{"seq": 3, "subject": "s", "ts": "2026-01-01"}, *sparse([4])]
 
 
 @pytest.mark.parametrize(
-    ("dumps", "added"),
+    ("contents", "added"),
     [
         pytest.param([sparse(range(2, 20, 2)), sparse(range(1, 20, 2))], [9, 10], id="other-half"),
         pytest.param([sparse([1, 2, 3]), sparse([2])], [3, 0], id="a-part-again"),
@@ -438,63 +417,50 @@ LATE += [{"seq": 3, "subject": "s", "ts": "2026-01-01"}, *sparse([4])]
     ],
 )
 def test_what_a_dump_lacks_can_come_later(
-    run: Ingest,
-    warehouse: Warehouse,
-    jsonl: Callable[..., Path],
-    here: SessionOnDemand,
-    dumps: list[list[Any]],
-    added: list[int],
+    dumps: Dumps, contents: list[list[Any]], added: list[int]
 ) -> None:
-    settings = VerifyTableSettings(stream="S", warehouse=warehouse)
-    until = [{"until": datetime(2026, 1, 2)} if lines is LATE else {} for lines in dumps[:1]]
-    for bounds, lines, new in zip([*until, {}, {}], dumps, added, strict=False):
-        result = run(jsonl=jsonl(*lines), **bounds)
+    until = [{"until": datetime(2026, 1, 2)} if lines is LATE else {} for lines in contents[:1]]
+    for bounds, lines, new in zip([*until, {}, {}], contents, added, strict=False):
+        result = dumps.ingest(*lines, **bounds)
         assert (result.added, result.presumed_lost, result.refused) == (new, 0, None)
-        assert run(jsonl=jsonl(*lines), **bounds).added == 0
-        assert verify_table(here, settings).holds
-    assert (result.messages, len(rows_of(warehouse))) == (sum(added), sum(added))
+        assert dumps.ingest(*lines, **bounds).added == 0
+        assert dumps.holds()
+    assert (result.messages, len(dumps.rows())) == (sum(added), sum(added))
 
 
 @pytest.mark.parametrize("noted", [6, 100])
 def test_a_dump_with_many_holes_says_what_it_hides(
-    run: Ingest,
-    warehouse: Warehouse,
-    jsonl: Callable[..., Path],
-    here: SessionOnDemand,
-    monkeypatch: pytest.MonkeyPatch,
-    noted: int,
+    dumps: Dumps, monkeypatch: pytest.MonkeyPatch, noted: int
 ) -> None:
     monkeypatch.setattr(jobs.sources.dump, "MOST_RANGES", 5)
     monkeypatch.setattr(jobs.sources.dump, "_MOST_NOTED", noted)
     many = sparse(range(10, 100, 2))
-    result = run(jsonl=jsonl(*many))
+    result = dumps.ingest(*many)
     assert (result.added, result.presumed_lost, result.refused) == (45, 44, None)
-    assert verify_table(here, VerifyTableSettings(stream="S", warehouse=warehouse)).holds
-    assert run(jsonl=jsonl(*many)).added == 0
-    both = jsonl(*sparse(range(101, 200, 2)), name="a/1.jsonl")
-    jsonl(*sparse(range(100, 200, 2)), name="a/2.jsonl")
-    result = run(jsonl=both.parent)  # no holes, whatever each file lacks
+    assert dumps.holds()
+    assert dumps.ingest(*many).added == 0
+    both = dumps.jsonl(*sparse(range(101, 200, 2)), name="a/1.jsonl")
+    dumps.jsonl(*sparse(range(100, 200, 2)), name="a/2.jsonl")
+    result = dumps.ingest(jsonl=both.parent)  # no holes, whatever each file lacks
     assert (result.added, result.presumed_lost, result.refused) == (100, 0, None)
 
 
 def test_a_dump_with_many_holes_is_compared_by_its_own_messages(
-    run: Ingest, jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    dumps: Dumps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs.sources.dump, "MOST_RANGES", 5)
-    run(jsonl=jsonl(*sparse(range(1, 100))))
+    dumps.ingest(*sparse(range(1, 100)))
     some = [*range(1, 100, 2), 100]
-    assert run(jsonl=jsonl(*sparse(some))).added == 1
+    assert dumps.ingest(*sparse(some)).added == 1
     other = [*sparse(some[1:]), {"seq": 1, "subject": "other", "ts": 0}]
     with pytest.raises(ArchiveError, match="different messages among sequences 1 to 100"):
-        run(jsonl=jsonl(*other))
+        dumps.ingest(*other)
 
 
-def test_other_messages_under_the_same_sequences_are_refused(
-    run: Ingest, jsonl: Callable[..., Path]
-) -> None:
-    run(jsonl=jsonl({"subject": "a", "ts": 0}, {"subject": "b", "ts": 0}))
+def test_other_messages_under_the_same_sequences_are_refused(dumps: Dumps) -> None:
+    dumps.ingest({"subject": "a", "ts": 0}, {"subject": "b", "ts": 0})
     with pytest.raises(ArchiveError, match=r"different messages among sequences 1 to 1.*first-seq"):
-        run(jsonl=jsonl({"subject": "c", "ts": 0}))
+        dumps.ingest({"subject": "c", "ts": 0})
 
 
 MISTAKES = [
@@ -576,7 +542,7 @@ def test_text_is_no_number_of_values() -> None:
 @pytest.mark.parametrize("name", ["dump.jsonl", "dump.jsonl.gz"])
 @pytest.mark.parametrize("before", [0, 1])
 def test_lines_of_any_length_are_not_read(
-    run: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, before: int
+    dumps: Dumps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, before: int
 ) -> None:
     monkeypatch.setattr(jobs.sources.json_lines, "LARGEST_LINE", 1000)
     line = b'{"subject": "a", "ts": 0, "data": "%s"}\n'
@@ -585,27 +551,25 @@ def test_lines_of_any_length_are_not_read(
     path = tmp_path / name
     pack = gzip.compress if name.endswith(".gz") else bytes
     path.write_bytes(pack(fits + fits))
-    assert run(jsonl=path).messages == 2
+    assert dumps.ingest(jsonl=path).messages == 2
     path.write_bytes(pack(fits * before + line % (b"x" * 1_000_000)))
     message = f"the line at byte {1000 * before} is larger than 0 MiB, more than any message needs"
     with pytest.raises(ArchiveError, match=message):
-        run(jsonl=path)
+        dumps.ingest(jsonl=path)
 
 
-def test_columns_that_some_line_has(
-    run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_that_some_line_has(dumps: Dumps, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loggers leave out what is null; a name that no line has is a mistake."""
     monkeypatch.setattr(jobs.sources.json_lines, "BLOCK_BYTES", 50)
-    path = jsonl(
+    path = dumps.jsonl(
         {"subject": "a", "ts": 0},
         {"subject": "b", "ts": 0, "body": "x"},
         {"subject": "c", "ts": 0, "hdr": {"k": "v"}},
         '{"subject": "d", "ts": 0, "\\u0063lu": "eu"}',
     )
     columns = DumpColumns(cluster="clu", headers="hdr", data="body")
-    run(jsonl=path, columns=columns)
-    rows = rows_of(warehouse)
+    dumps.ingest(jsonl=path, columns=columns)
+    rows = dumps.rows()
     assert [(r.subject, r.cluster, len(r.headers), r.data) for r in rows] == [
         (b"a", None, 0, b""),
         (b"b", None, 0, b"x"),
@@ -614,7 +578,7 @@ def test_columns_that_some_line_has(
     ]
     path.write_text(path.read_text().replace("hdr", "HDR"))
     with pytest.raises(ArchiveError, match=r"no line has a column hdr; the first has subject, ts$"):
-        run(jsonl=path, columns=columns)
+        dumps.ingest(jsonl=path, columns=columns)
 
 
 @pytest.mark.parametrize(
@@ -645,13 +609,11 @@ def test_columns_that_some_line_has(
         ),
     ],
 )
-def test_mistakes_in_json_lines(
-    run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path], lines: list[str], message: str
-) -> None:
+def test_mistakes_in_json_lines(dumps: Dumps, lines: list[str], message: str) -> None:
     with pytest.raises(ArchiveError, match=message) as caught:
-        run(jsonl=jsonl(*lines))
+        dumps.ingest(jsonl=dumps.jsonl(*lines))
     assert "\n" not in str(caught.value)
-    assert not warehouse.folder.exists()
+    assert not dumps.warehouse.folder.exists()
 
 
 @pytest.mark.parametrize(
@@ -710,22 +672,17 @@ def test_mistakes_in_json_lines(
     ],
 )
 def test_mistakes_in_parquet(
-    run: Ingest,
-    warehouse: Warehouse,
-    parquet: Callable[..., Path],
-    table: dict[str, Any],
-    columns: dict[str, Any],
-    message: str,
+    dumps: Dumps, table: dict[str, Any], columns: dict[str, Any], message: str
 ) -> None:
     table = {"subject": ["a"], "ts": [0]} | table
-    path = parquet(**{name: column for name, column in table.items() if column is not None})
+    path = dumps.parquet(**{name: column for name, column in table.items() if column is not None})
     with pytest.raises(ArchiveError, match=message) as caught:
-        run(parquet=path, columns=DumpColumns(**columns))
+        dumps.ingest(parquet=path, columns=DumpColumns(**columns))
     assert "\n" not in str(caught.value)
-    assert not warehouse.folder.exists()
+    assert not dumps.warehouse.folder.exists()
 
 
-def test_a_column_that_is_there_twice(run: Ingest, tmp_path: Path) -> None:
+def test_a_column_that_is_there_twice(dumps: Dumps, tmp_path: Path) -> None:
     """As in JSON lines; others than ours may repeat."""
     one, other = pa.array(["a"]), pa.array(["b"])
     names = ["subject", "x", "x", "subject"]
@@ -734,27 +691,24 @@ def test_a_column_that_is_there_twice(run: Ingest, tmp_path: Path) -> None:
         table = pa.Table.from_arrays(columns[start:], [*names[start:], "ts"])
         pq.write_table(table, tmp_path / f"{number}.parquet")
     with pytest.raises(ArchiveError, match=r"1.parquet: column subject is there twice; keep one"):
-        run(parquet=tmp_path / "1.parquet")
-    assert run(parquet=tmp_path / "0.parquet").messages == 1
+        dumps.ingest(parquet=tmp_path / "1.parquet")
+    assert dumps.ingest(parquet=tmp_path / "0.parquet").messages == 1
 
 
 @pytest.mark.parametrize("first", [2**63 - 1, 2**64])
-def test_numbers_beyond_the_largest_sequence(
-    run: Ingest, parquet: Callable[..., Path], jsonl: Callable[..., Path], first: int
-) -> None:
-    lines = [{"subject": "a", "ts": 0}] * 2
-    dumps = [{"jsonl": jsonl(*lines)}, {"parquet": parquet(subject=["a", "a"], ts=[0, 0])}]
-    for dump in dumps:
+def test_numbers_beyond_the_largest_sequence(dumps: Dumps, first: int) -> None:
+    line = {"subject": "a", "ts": 0}
+    two = {"parquet": dumps.parquet(subject=["a", "a"], ts=[0, 0])}
+    for lines, source in (([line, line], {}), ([], two)):
         with pytest.raises((ArchiveError, ValidationError), match="9223372036854775807"):
-            run(**dump, columns={"first_seq": first})
-    singles = [{"jsonl": jsonl(lines[0])}, {"parquet": parquet(subject=["a"], ts=[0])}]
-    for single in singles:
-        assert run(**single, columns={"first_seq": 2**63 - 1}).last_seq == 2**63 - 1
+            dumps.ingest(*lines, **source, columns={"first_seq": first})
+    one = {"parquet": dumps.parquet(subject=["a"], ts=[0])}
+    for lines, source in (([line], {}), ([], one)):
+        result = dumps.ingest(*lines, **source, columns={"first_seq": 2**63 - 1})
+        assert result.last_seq == 2**63 - 1
 
 
-def test_what_is_not_base64(
-    run: Ingest, warehouse: Warehouse, parquet: Callable[..., Path]
-) -> None:
+def test_what_is_not_base64(dumps: Dumps) -> None:
     """The same in Parquet as in JSON lines, and before anything is written."""
     columns = DumpColumns(data_encoding="base64")
     wrong = ["!", "aGk", "aG k=", "aGk=\n", "=aGk", "-_-_", "aGk===", "===="]
@@ -763,39 +717,37 @@ def test_what_is_not_base64(
         with pytest.raises(ArchiveError, match="is not base64"):
             parse_line(line, 1, "a.jsonl", Parser(columns))
     texts = ["aGk=", None, "", *wrong]
-    path = parquet(subject=["a"] * len(texts), ts=[0] * len(texts), data=texts)
+    path = dumps.parquet(subject=["a"] * len(texts), ts=[0] * len(texts), data=texts)
     with pytest.raises(
         ArchiveError, match=r"8 of 11 messages have data that is not base64; .* sequence 4$"
     ):
-        run(parquet=path, columns=columns)
-    assert not warehouse.folder.exists()
+        dumps.ingest(parquet=path, columns=columns)
+    assert not dumps.warehouse.folder.exists()
 
 
 @pytest.mark.parametrize("bound", [{"since": NOON}, {"until": NOON}])
 def test_a_message_without_a_time_is_in_every_range(
-    run: Ingest, parquet: Callable[..., Path], bound: dict[str, datetime]
+    dumps: Dumps, bound: dict[str, datetime]
 ) -> None:
     times = pa.array([NOON, None, NOON], pa.timestamp("us"))
     with pytest.raises(ArchiveError, match=r"have no time, .*; the first is sequence 2$"):
-        run(parquet=parquet(subject=["a", "b", "c"], ts=times), **bound)
+        dumps.ingest(parquet=dumps.parquet(subject=["a", "b", "c"], ts=times), **bound)
 
 
-def test_folders_name_the_cluster_of_lines(
-    run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_folders_name_the_cluster_of_lines(dumps: Dumps, tmp_path: Path) -> None:
     line = {"subject": "a", "ts": 0, "cluster": "line"}
-    jsonl(line, name="site=eu%20west/1.jsonl")
-    jsonl(line, name="site=us/1.jsonl")
-    run(jsonl=tmp_path, columns=DumpColumns(cluster="site"))
-    assert [row.cluster for row in rows_of(warehouse)] == ["eu west", "us"]
-    jsonl(line, name="subject=x/1.jsonl")
+    dumps.jsonl(line, name="site=eu%20west/1.jsonl")
+    dumps.jsonl(line, name="site=us/1.jsonl")
+    dumps.ingest(jsonl=tmp_path, columns=DumpColumns(cluster="site"))
+    assert [row.cluster for row in dumps.rows()] == ["eu west", "us"]
+    dumps.jsonl(line, name="subject=x/1.jsonl")
     with pytest.raises(ArchiveError, match=r"/subject=x/1.jsonl: .* only give the cluster;"):
-        run(jsonl=tmp_path)
+        dumps.ingest(jsonl=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["blank.jsonl", "BLANK.JSONL.GZ"])
 def test_blank_lines(
-    run: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    dumps: Dumps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """As cheap as others, wherever they are."""
     monkeypatch.setattr(jobs.sources.json_lines, "_BUFFER", 100_000)
@@ -805,27 +757,21 @@ def test_blank_lines(
     path = tmp_path / name
     path.write_bytes(pack(text))
     start = time.process_time()
-    assert run(jsonl=path).messages == 2
+    assert dumps.ingest(jsonl=path).messages == 2
     assert time.process_time() - start < 2  # a look at each took 5
 
 
 @pytest.mark.parametrize("headers", [{"A": " \udcff"}, {"A:B": "\udcff"}, {"A": " x"}])
-def test_headers_that_nats_reads_differently(
-    run: Ingest, jsonl: Callable[..., Path], headers: dict[str, str]
-) -> None:
+def test_headers_that_nats_reads_differently(dumps: Dumps, headers: dict[str, str]) -> None:
     lines = [{"subject": "a", "ts": 0, "headers": {"A": "x: y "}}]
     lines += [{"subject": "a", "ts": 0, "headers": headers}]
     with pytest.raises(ArchiveError, match=r"1 of 2 messages have a header .*is sequence 2$"):
-        run(jsonl=jsonl(*lines))
+        dumps.ingest(*lines)
 
 
 @pytest.mark.parametrize("moment", ["find_files", "open_parquet", "open_json_lines", "plan"])
 def test_a_file_that_vanishes(
-    run: Ingest,
-    warehouse: Warehouse,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    moment: str,
+    dumps: Dumps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """After the step of this name: one line that names the file, and nothing is published."""
     folder = tmp_path / "dump"
@@ -847,8 +793,8 @@ def test_a_file_that_vanishes(
 
     monkeypatch.setattr(owner, moment, then_gone)
     with pytest.raises(JobError, match=rf"/2\.{kind} cannot be read: it is gone"):
-        run(**{kind: folder})
-    assert list(warehouse.folder.rglob("*.parquet")) == []
+        dumps.ingest(**{kind: folder})
+    assert list(dumps.warehouse.folder.rglob("*.parquet")) == []
 
 
 def headers(values: list[list[str | None]]) -> Callable[[], pa.Array]:
@@ -875,11 +821,11 @@ def made(columns: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_values_that_repeat_make_no_large_batches(
-    parquet: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, columns: dict[str, Any]
+    dumps: Dumps, monkeypatch: pytest.MonkeyPatch, columns: dict[str, Any]
 ) -> None:
     """A dictionary has a value once, however many rows of 1 MiB it makes."""
     monkeypatch.setattr(jobs.sources.parquet, "MOST_HEADERS", 2**20)
-    path = parquet(**{"subject": ["a"] * 100, "ts": [0] * 100} | made(columns))
+    path = dumps.parquet(**{"subject": ["a"] * 100, "ts": [0] * 100} | made(columns))
     assert path.stat().st_size < 1_000_000
     files = find_files(Storage(), str(path))
     read, blocks = open_parquet(Storage(), files, wanted(), None)
@@ -912,7 +858,7 @@ def test_values_that_repeat_make_no_large_batches(
     ],
 )
 def test_parquet_of_which_no_batch_is_small(
-    run: Ingest,
+    dumps: Dumps,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     columns: dict[str, Any],
@@ -929,18 +875,16 @@ def test_parquet_of_which_no_batch_is_small(
     pq.write_table(table, path, compression="zstd", use_dictionary=["headers.list.element.value"])
     assert path.stat().st_size < 100_000
     with pytest.raises(ArchiveError, match=message):
-        run(parquet=path)
+        dumps.ingest(parquet=path)
 
 
-def test_a_column_counts_if_any_file_has_it(
-    run: Ingest, warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_a_column_counts_if_any_file_has_it(dumps: Dumps, tmp_path: Path) -> None:
     (tmp_path / "dump").mkdir()
     one, two = pa.table({"subject": ["a"], "ts": [0]}), {"subject": ["b"], "ts": [0], "data": ["x"]}
     pq.write_table(one, tmp_path / "dump" / "1.parquet")
     pq.write_table(pa.table(two), tmp_path / "dump" / "2.parquet")
-    run(parquet=tmp_path / "dump")
-    assert [r.data for r in rows_of(warehouse)] == [b"", b"x"]
+    dumps.ingest(parquet=tmp_path / "dump")
+    assert [r.data for r in dumps.rows()] == [b"", b"x"]
 
 
 def gzipped(folder: Path) -> dict[str, Any]:
@@ -1035,14 +979,10 @@ def not_utf8(folder: Path) -> dict[str, Any]:
     ],
 )
 def test_files_that_cannot_be_read(
-    run: Ingest,
-    warehouse: Warehouse,
-    tmp_path: Path,
-    make: Callable[[Path], dict[str, Any]],
-    message: str,
+    dumps: Dumps, tmp_path: Path, make: Callable[[Path], dict[str, Any]], message: str
 ) -> None:
     with pytest.raises(JobError, match=message) as caught:
-        run(**make(tmp_path))
+        dumps.ingest(**make(tmp_path))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
-    assert not warehouse.folder.exists()
+    assert not dumps.warehouse.folder.exists()
