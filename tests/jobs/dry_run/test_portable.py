@@ -156,6 +156,15 @@ def test_another_key_gives_other_hashes() -> None:
 ALL = mappings("orders.*.*", "shop.$2.$1")
 
 
+def beside(**around: Any) -> Question:
+    """What `ALL` does to what is around it."""
+    return Question(ALL, NOTHING, **around)
+
+
+def stream(**config: Any) -> tuple[StreamConfig]:
+    return (parse_stream({"name": "S"} | config),)
+
+
 @pytest.mark.parametrize(
     ("question", "what"),
     [
@@ -170,55 +179,29 @@ ALL = mappings("orders.*.*", "shop.$2.$1")
         pytest.param(
             Question(mappings("orders.*.*", "a.{{partition(3)}}"), NOTHING), "function", id="whole"
         ),
+        pytest.param(beside(streams=stream(subjects=["shop.bob.>"])), "stream S", id="stream"),
         pytest.param(
-            Question(ALL, NOTHING, streams=(StreamConfig(name="S", subjects=["shop.bob.>"]),)),
-            "stream S",
-            id="stream",
-        ),
-        pytest.param(
-            Question(ALL, NOTHING, consumers=(Consumer("S", "eu", ("orders.*.bob",)),)),
+            beside(consumers=(Consumer("S", "eu", ("orders.*.bob",)),)),
             "consumer eu",
             id="consumer",
         ),
         pytest.param(
-            Question(ALL, NOTHING, users=(User("u", Allowance(("shop.bob.*",)), Allowance()),)),
-            "user u",
-            id="user",
+            beside(users=(User("u", Allowance(("shop.bob.*",)), Allowance()),)), "user u", id="user"
         ),
         pytest.param(
-            Question(
-                ALL,
-                NOTHING,
-                streams=(
-                    parse_stream(
-                        {"name": "S", "sources": [{"name": "O", "filter_subject": "shop.bob.*"}]}
-                    ),
-                ),
-            ),
+            beside(streams=stream(sources=[{"name": "O", "filter_subject": "shop.bob.*"}])),
             "takes from O",
             id="source of a stream",
         ),
         pytest.param(
-            Question(
-                ALL,
-                NOTHING,
-                streams=(
-                    parse_stream(
-                        {
-                            "name": "S",
-                            "subjects": ["x"],
-                            "republish": {"src": "shop.bob.*", "dest": "live.$1"},
-                        }
-                    ),
-                ),
+            beside(
+                streams=stream(subjects=["x"], republish={"src": "shop.bob.*", "dest": "live.$1"})
             ),
             "a transform of stream S",
             id="republish",
         ),
         pytest.param(
-            Question(ALL, NOTHING, shared=(SharedStream("shop.bob.*", "B"),)),
-            "import of shop.bob",
-            id="import",
+            beside(shared=(SharedStream("shop.bob.*", "B"),)), "import of shop.bob", id="import"
         ),
         pytest.param(
             Question(
@@ -242,7 +225,7 @@ def test_what_does_not_look_at_a_hash_is_fine() -> None:
     around = Question(
         ALL,
         mappings("orders.*.>", "x.$1.>"),
-        streams=(StreamConfig(name="S", subjects=["shop.*.eu", "orders.eu.*", "x.eu.>"]),),
+        streams=stream(subjects=["shop.*.eu", "orders.eu.*", "x.eu.>"]),
     )
     check_redaction(census_of(SUBJECTS, redacted=(3,)), around, Path("c"))
 
@@ -353,12 +336,10 @@ def test_dry_run_of_a_file(tmp_path: Path) -> None:
     assert (code, err) == (1, "")
     told = json.loads(out)["summary"]
     assert (told["stream"], told["messages"], told["subjects"]) == ("ORDERS", 16, 6)
+    only = "needs messages, headers or days, which only an archive has"
     for more, text in (
         (("--census", census, "--stream", "OTHER"), "is for stream 'ORDERS', not for 'OTHER'"),
-        (
-            ("--census", census, "--exact"),
-            "needs messages, headers or days, which only an archive has",
-        ),
+        (("--census", census, "--exact"), only),
         ((), "give a server, an archived stream"),
     ):
         code, out, err = nats_transform(*given, *more)

@@ -120,15 +120,19 @@ def tls_config(folder: Path, more: str = "verify: true") -> str:
     return "tls {\n" + "\n".join([*lines, more]) + "\n}"
 
 
+def client_files(folder: Path) -> dict[str, Any]:
+    """What a client needs that shows a certificate."""
+    return {
+        "tls_ca": folder / "ca.pem",
+        "tls_cert": folder / "client.pem",
+        "tls_key": folder / "client.key",
+    }
+
+
 @contextmanager
 def tls_server(folder: Path, config: str) -> Iterator[tuple[NatsServer, NatsSettings]]:
     with run_nats_server(config) as server:
-        settings = NatsSettings(
-            servers=server.url,
-            tls_ca=folder / "ca.pem",
-            tls_cert=folder / "client.pem",
-            tls_key=folder / "client.key",
-        )
+        settings = NatsSettings(servers=server.url, **client_files(folder))
         fill(servers=server.url, tls=settings.tls())
         yield server, settings
 
@@ -193,13 +197,7 @@ def test_a_certificate_for_another_name(certificates: Path) -> None:
 def test_tls_before_the_first_word(certificates: Path) -> None:
     config = tls_config(certificates, "handshake_first: true\nverify: true")
     with run_nats_server(config) as server:
-        settings = NatsSettings(
-            servers=server.url,
-            tls_ca=certificates / "ca.pem",
-            tls_cert=certificates / "client.pem",
-            tls_key=certificates / "client.key",
-            tls_first=True,
-        )
+        settings = NatsSettings(servers=server.url, tls_first=True, **client_files(certificates))
         fill(servers=server.url, tls=settings.tls(), tls_handshake_first=True)
         assert read_all(settings) == ALL
 
@@ -236,12 +234,8 @@ def test_certificate_files_that_cannot_be_used(
             subprocess.run([*lock, "-in", str(plain)], check=True, capture_output=True)
         case _:
             path.write_text(content)
-    given = {
-        "tls_ca": certificates / "ca.pem",
-        "tls_cert": certificates / "client.pem",
-        "tls_key": certificates / "client.key",
-    }
-    assert str(path) in refused(NatsSettings(servers="nats://127.0.0.1:1", **given | {field: path}))
+    given = client_files(certificates) | {field: path}
+    assert str(path) in refused(NatsSettings(servers="nats://127.0.0.1:1", **given))
 
 
 class Eavesdropper:
@@ -372,8 +366,10 @@ def test_words(config: str, given: dict[str, str]) -> None:
         assert read_all(settings) == ALL
         wrong = {name: "wrong" for name in given if name != "user"}
         told = refused(NatsSettings.model_validate({"servers": server.url} | given | wrong))
-        assert "refuses these credentials" in told
+        assert re.search(r"127\.0\.0\.1:\d+ refuses these credentials", told)
         assert "wrong" not in told
+        told = refused(NatsSettings(servers=server.url))
+        assert re.search(r"127\.0\.0\.1:\d+ refuses clients without credentials", told)
         # A URL may hold them too; no message shows it.
         in_url = server.url.replace("nats://", f"nats://{':'.join(given.values())}@")
         assert read_all(NatsSettings(servers=in_url)) == ALL

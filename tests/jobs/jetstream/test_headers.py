@@ -36,6 +36,10 @@ CASES = [
 def test_pairs(block: bytes, pairs: list[tuple[bytes, bytes]], exact: bool) -> None:
     assert parse_headers(block) == pairs
     assert (format_headers(pairs) == block) == exact
+    headers, raw = header_columns([None, block])
+    assert headers.values.field(0).view("binary").to_pylist() == [name for name, _ in pairs]
+    assert headers.values.field(1).view("binary").to_pylist() == [value for _, value in pairs]
+    assert raw.to_pylist() == [None, None if exact else block]
 
 
 def restore(blocks: list[bytes | None]) -> list[bytes | None]:
@@ -71,11 +75,3 @@ def test_usual_blocks_are_restored_and_need_no_copy(blocks: list[bytes | None]) 
 @given(st.lists(st.none() | usual_blocks | odd_blocks, max_size=8))
 def test_any_block_is_restored(blocks: list[bytes | None]) -> None:
     assert restore(blocks) == blocks
-
-
-@pytest.mark.parametrize(("block", "pairs", "exact"), CASES)
-def test_arrow_agrees(block: bytes, pairs: list[tuple[bytes, bytes]], exact: bool) -> None:
-    headers, raw = header_columns([None, block])
-    assert headers.values.field(0).view("binary").to_pylist() == [name for name, _ in pairs]
-    assert headers.values.field(1).view("binary").to_pylist() == [value for _, value in pairs]
-    assert raw.to_pylist() == [None, None if exact else block]

@@ -379,31 +379,6 @@ def test_bad_settings(model: Any, given: dict[str, str], message: str) -> None:
         model.model_validate({"stream": "S"} | given if model is JetStreamSettings else given)
 
 
-@pytest.mark.parametrize(
-    ("config", "options"),
-    [
-        pytest.param(
-            "authorization { user: u, password: right }", {"user": "u", "password": "no"}, id="user"
-        ),
-        pytest.param("authorization { token: right }", {"token": "wrong"}, id="token"),
-        pytest.param("authorization { token: right }", {}, id="none"),
-    ],
-)
-def test_wrong_credentials(config: str, options: dict[str, str]) -> None:
-    with run_nats_server(config) as server:
-        nats = NatsSettings.model_validate({"servers": server.url} | options)
-
-        async def connect() -> None:
-            async with connection(nats):
-                pass
-
-        with pytest.raises(
-            ArchiveError, match=r"127\.0\.0\.1:\d+ refuses (these|clients without) credentials"
-        ) as caught:
-            asyncio.run(connect())
-        assert "\n" not in str(caught.value)
-
-
 def test_a_refusal_that_is_lost_on_the_way_is_asked_for_again() -> None:
     calls = itertools.count()
 
@@ -442,19 +417,6 @@ def test_a_user_who_may_not_ask_is_told_so() -> None:
             ArchiveError, match=r"may not publish to \$JS\.API\.STREAM\.INFO\.S; allow"
         ):
             asyncio.run(ask())
-
-
-def test_right_credentials() -> None:
-    with run_nats_server("authorization { user: u, password: right }") as server:
-        nats = NatsSettings.model_validate(
-            {"servers": server.url, "user": "u", "password": "right"}
-        )
-
-        async def connect() -> bool:
-            async with connection(nats) as client:
-                return bool(client.is_connected)
-
-        assert asyncio.run(connect())
 
 
 def state(messages: int, size: int, first: int, last: int) -> StreamState:

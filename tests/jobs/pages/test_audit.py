@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from jobs.pages import audit as report
 from jobs.pages.page import ReportError, nice_scale, write_page
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import WORST_FIRST, Criteria, End, Period, Tally, assess
+from tests.jobs.pages.markup import tags_of, text_of
 from tests.support.browser import Browser
 from tests.support.hostile import HOSTILE, look_at
 
@@ -86,45 +86,19 @@ def result(by: str = "day", **more: Any) -> AuditResult:
     return AuditResult(**(values | more))
 
 
-class _Page(HTMLParser):
-    """The tags of a page; fails on markup that does not close."""
-
-    VOID = frozenset({"meta", "link", "br"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 @pytest.mark.parametrize("by", ["day", "hour"])
 def test_the_page_is_whole_and_needs_nothing_else(by: str) -> None:
     text = report.render(result(by))
-    page = _Page()
-    page.feed(text)
-    page.close()
-    assert page.open == []
-    assert not {tag for tag, _ in page.tags} & {"script", "img", "iframe", "object", "embed"}
-    refers = [a for _, attributes in page.tags for a in attributes if a in ("src", "href")]
+    tags = tags_of(text)
+    assert not {tag for tag, _ in tags} & {"script", "img", "iframe", "object", "embed"}
+    refers = [a for _, attributes in tags for a in attributes if a in ("src", "href")]
     assert refers == ["href"]
     assert not re.search(r"https?:|url\(|@import", text)
-    assert ("link", {"rel": "icon", "href": "data:,"}) in page.tags
+    assert ("link", {"rel": "icon", "href": "data:,"}) in tags
 
 
 def test_the_page_says_the_verdict_first() -> None:
-    text = re.sub(r"<[^>]+>", " ", report.render(result())).replace("&nbsp;", " ")
-    text = " ".join(text.split())
+    text = text_of(report.render(result()))
     places = [
         text.index(words)
         for words in (
@@ -217,9 +191,11 @@ def test_headlines(verdicts: dict[str, Any], headline: str) -> None:
     assert headline in report.render(result(**verdicts))
 
 
-def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["missing/page.html", "page.html"], ids=["no folder", "a folder"])
+def test_a_page_that_cannot_be_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / "page.html").mkdir()
     with pytest.raises(ReportError, match=r"the report .*page\.html cannot be written"):
-        write_page(report.render(result()), tmp_path / "missing" / "page.html")
+        write_page(report.render(result()), tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from jobs.pages.plan import render
 from nats_transform.plan.model import Accepted, Change, Need, Plan, Step
+from tests.jobs.pages.markup import text_of
 from tests.support.hostile import HOSTILE
 
 LONG = ".".join(["averyverylongtokenwithoutablank"] * 5)
@@ -51,8 +50,7 @@ def plan(name: str = "east") -> Plan:
 
 
 def test_each_step_says_what_must_be_true_before_it() -> None:
-    text = re.sub(r"<[^>]+>", " ", render(plan())).replace("&nbsp;", " ")
-    text = " ".join(text.replace(" Copy ", " ").split())
+    text = text_of(render(plan())).replace(" Copy ", " ")
     places = [
         text.index(words)
         for words in (
