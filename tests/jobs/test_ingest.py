@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,44 +43,48 @@ from tests.support.stream_backups import back_up, restore
 
 pytestmark = pytest.mark.server
 
-Run = Callable[..., IngestResult]
+
+@dataclass
+class Run:
+    """Ingests into a warehouse, from the module's server unless another source is given."""
+
+    engine: Spark
+    warehouse: Warehouse
+    nats: NatsSettings
+
+    def __call__(self, stream: str, **settings: Any) -> IngestResult:
+        if not settings.keys() & {"server", "backup", "parquet", "jsonl"}:
+            settings["server"] = self.nats
+        given = IngestSettings(stream=stream, warehouse=self.warehouse, **settings)
+        return ingest(self.engine, given)
+
+    def checked(self, stream: str, **settings: Any) -> IngestResult:
+        """An ingest whose result says what is in the table."""
+        result = self(stream, **settings)
+        self.check(result)
+        return result
+
+    def check(self, result: IngestResult) -> None:
+        rows = rows_of(self.warehouse, result.stream)
+        assert result.digest == str(digest_of([vars(r) for r in rows], MESSAGES.rows))
+        assert result.messages == len(rows) == len({r.seq for r in rows})
+        assert result.bytes == sum(len(r.data) for r in rows)
+        assert (result.first_seq, result.last_seq) == (rows[0].seq, rows[-1].seq)
+
+    def files(self) -> list[Path]:
+        return [p for p in self.warehouse.folder.rglob("*.parquet") if p.is_file()]
 
 
 @pytest.fixture
 def run(here: SessionOnDemand, warehouse: Warehouse, nats: NatsSettings) -> Run:
-    """An ingest in this process."""
-    return runner(here, warehouse, nats)
+    """Ingests in this process."""
+    return Run(here, warehouse, nats)
 
 
-def runner(engine: Spark, warehouse: Warehouse, nats: NatsSettings) -> Run:
-    def run(stream: str, **settings: Any) -> IngestResult:
-        if not settings.keys() & {"server", "backup", "parquet", "jsonl"}:
-            settings["server"] = nats
-        return ingest(engine, IngestSettings(stream=stream, warehouse=warehouse, **settings))
-
-    return run
-
-
-def check(warehouse: Warehouse, result: IngestResult) -> None:
-    """The result says what is in the table."""
-    rows = rows_of(warehouse, result.stream)
-    assert result.digest == str(digest_of([vars(r) for r in rows], MESSAGES.rows))
-    assert result.messages == len(rows) == len({r.seq for r in rows})
-    assert result.bytes == sum(len(r.data) for r in rows)
-    assert (result.first_seq, result.last_seq) == (rows[0].seq, rows[-1].seq)
-
-
-def files_in(warehouse: Warehouse) -> list[Path]:
-    return [p for p in warehouse.folder.rglob("*.parquet") if p.is_file()]
-
-
-def test_a_stream_is_followed_and_a_repeat_changes_nothing(
-    run: Run, warehouse: Warehouse, stream: Any
-) -> None:
+def test_a_stream_is_followed_and_a_repeat_changes_nothing(run: Run, stream: Any) -> None:
     stream.count(300)
     stream.delete(1, 2, 50, 51)
-    first = run(stream.name)
-    check(warehouse, first)
+    first = run.checked(stream.name)
     assert (first.messages, first.first_seq, first.last_seq, first.gaps) == (296, 3, 300, 2)
     assert first.added == 296
 
@@ -87,68 +92,60 @@ def test_a_stream_is_followed_and_a_repeat_changes_nothing(
     assert again.report.success
     same = {"added": 0, "days": [], "report": again.report}
     assert again == first.model_copy(update=same)
-    assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == 1
+    assert len(open_table(run.warehouse, MESSAGES).metadata.snapshots) == 1
 
     stream.count(100)
-    more = run(stream.name)
-    check(warehouse, more)
+    more = run.checked(stream.name)
     assert (more.messages, more.last_seq, more.added) == (396, 400, 100)
-    properties = snapshot_properties(open_table(warehouse, MESSAGES))
+    properties = snapshot_properties(open_table(run.warehouse, MESSAGES))
     assert properties["messages"] == "100"
     assert properties["job"] == "ingest"
 
 
-def test_what_the_stream_has_deleted_since_stays(
-    run: Run, warehouse: Warehouse, stream: Any
-) -> None:
+def test_what_the_stream_has_deleted_since_stays(run: Run, stream: Any) -> None:
     stream.count(50)
     run(stream.name)
     stream.run(lambda js: js.purge_stream(stream.name))
     assert run(stream.name).messages == 50
     stream.count(10)
-    result = run(stream.name)
-    check(warehouse, result)
+    result = run.checked(stream.name)
     assert (result.messages, result.last_seq) == (60, 60)
 
 
-def test_ranges_are_put_together(run: Run, warehouse: Warehouse, stream: Any) -> None:
+def test_ranges_are_put_together(run: Run, stream: Any) -> None:
     stream.count(100)
     assert run(stream.name, since=41, until=60).messages == 20
     assert run(stream.name, since=1, until=50).messages == 60
-    result = run(stream.name)
-    check(warehouse, result)
+    result = run.checked(stream.name)
     assert (result.messages, result.gaps, result.added) == (100, 0, 40)
 
 
-def test_a_stream_brings_what_a_dump_lacks(
-    run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path
-) -> None:
+def test_a_stream_brings_what_a_dump_lacks(run: Run, stream: Any, tmp_path: Path) -> None:
     stream.count(9)
     stream.delete(4)
     run("WHOLE", from_stream=stream.name)
     lines = [
         json.dumps({"seq": row.seq, "subject": row.subject.decode(), "ts_ns": row.ts_ns})
-        for row in rows_of(warehouse, "WHOLE")
+        for row in rows_of(run.warehouse, "WHOLE")
         if row.seq in (1, 3, 5, 8)
     ]
     dump = tmp_path / "dump.jsonl"
     dump.write_text("\n".join(lines))
     assert run(stream.name, jsonl=str(dump)).messages == 4
-    result = run(stream.name)
-    check(warehouse, result)
+    result = run.checked(stream.name)
     assert (result.messages, result.gaps, result.added) == (8, 1, 4)
-    covered = Archived.of(open_table(warehouse, MESSAGES), stream.name).covered
+    covered = Archived.of(open_table(run.warehouse, MESSAGES), stream.name).covered
     assert covered == "1-9"  # 4 is lost for good: nobody asks for it again
 
 
 @pytest.mark.parametrize("from_backup", [False, True])
 def test_a_dump_brings_what_the_stream_no_longer_had(
-    run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path, from_backup: bool
+    run: Run, stream: Any, tmp_path: Path, from_backup: bool
 ) -> None:
     stream.count(9)
     run("WHOLE", from_stream=stream.name)
     lines = []
-    for row in rows_of(warehouse, "WHOLE"):
+    for row in rows_of(run.warehouse, "WHOLE"):
         line = {"subject": row.subject.decode(), "data": row.data.decode()}
         lines.append(json.dumps(line | {"seq": row.seq, "ts_ns": row.ts_ns}))
     (tmp_path / "dump.jsonl").write_text("\n".join(lines))
@@ -157,8 +154,7 @@ def test_a_dump_brings_what_the_stream_no_longer_had(
     assert run(stream.name, **source).messages == 6
     stream.count(1)
     assert run(stream.name).added == 1
-    result = run(stream.name, jsonl=str(tmp_path / "dump.jsonl"))
-    check(warehouse, result)
+    result = run.checked(stream.name, jsonl=str(tmp_path / "dump.jsonl"))
     assert (result.messages, result.added, result.report.success) == (10, 3, True)
     assert run(stream.name).added == 0
 
@@ -185,27 +181,24 @@ def test_a_subject_filter_belongs_to_the_archive(run: Run, stream: Any) -> None:
 
 
 def test_a_subject_filter_stays_when_all_messages_are_erased(
-    run: Run, here: SessionOnDemand, warehouse: Warehouse, stream: Any
+    run: Run, here: SessionOnDemand, stream: Any
 ) -> None:
     stream.count(20)
     run(stream.name, subject=f"{stream.name}.n.2")
     which = {"subject": ">", "yes": True, "reason": "r", "by": "me"}
-    assert erase(here, EraseSettings(stream=stream.name, warehouse=warehouse, **which)).messages
+    assert erase(here, EraseSettings(stream=stream.name, warehouse=run.warehouse, **which)).messages
     with pytest.raises(ArchiveError, match=r"archived with subject filter .*n\.2, not .*n\.3;"):
         run(stream.name, subject=f"{stream.name}.n.3")
 
 
-def test_a_stream_is_followed_with_a_subject_filter(
-    run: Run, warehouse: Warehouse, stream: Any
-) -> None:
+def test_a_stream_is_followed_with_a_subject_filter(run: Run, stream: Any) -> None:
     subject = f"{stream.name}.n.2"
     stream.count(70)
     run(stream.name, subject=subject)
     assert run(stream.name, subject=subject).added == 0
     stream.count(30)
     stream.delete(2)
-    result = run(stream.name, subject=subject)
-    check(warehouse, result)
+    result = run.checked(stream.name, subject=subject)
     assert (result.messages, result.added) == (14, 4)
 
 
@@ -228,7 +221,7 @@ def test_a_stream_that_went_back_is_refused_with_a_subject_filter(
 
 @pytest.mark.parametrize("subject", [None, "n.2"])
 def test_another_stream_of_the_same_name_is_refused(
-    run: Run, warehouse: Warehouse, stream: Any, subject: str | None
+    run: Run, stream: Any, subject: str | None
 ) -> None:
     wanted = subject and f"{stream.name}.{subject}"
     stream.count(20)
@@ -240,17 +233,17 @@ def test_another_stream_of_the_same_name_is_refused(
 
     stream.run(again)
     stream.count(30)
-    before = files_in(warehouse)
+    before = run.files()
     with pytest.raises(
         ArchiveError, match="it's another stream, or one that was deleted and created again"
     ):
         run(stream.name, subject=wanted)
-    assert files_in(warehouse) == before
+    assert run.files() == before
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_stream_that_is_created_again_between_two_commits(
-    run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch, when: str
+    run: Run, stream: Any, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     stream.count(100)
     run(stream.name, since=41, until=60)  # so that two commits are missing
@@ -273,15 +266,14 @@ def test_a_stream_that_is_created_again_between_two_commits(
     monkeypatch.setattr(StreamSource, "tasks", tasks_of)
     with pytest.raises(ArchiveError, match="was deleted and created again while it was read"):
         run(stream.name)
-    assert rows_of(warehouse, stream.name)[-1].seq == 60
+    assert rows_of(run.warehouse, stream.name)[-1].seq == 60
 
 
-def test_several_commits(run: Run, warehouse: Warehouse, stream: Any) -> None:
+def test_several_commits(run: Run, stream: Any) -> None:
     """Messages of one day are one commit, however many a commit should have."""
     stream.count(100)
-    result = run(stream.name, publish_messages=10)
-    check(warehouse, result)
-    assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == len(result.days)
+    result = run.checked(stream.name, publish_messages=10)
+    assert len(open_table(run.warehouse, MESSAGES).metadata.snapshots) == len(result.days)
 
 
 @pytest.mark.parametrize(
@@ -295,22 +287,20 @@ def test_several_commits(run: Run, warehouse: Warehouse, stream: Any) -> None:
     ],
 )
 def test_a_source_that_cannot_be_read_makes_nothing(
-    run: Run, warehouse: Warehouse, stream: Any, settings: dict[str, Any], message: str
+    run: Run, stream: Any, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ArchiveError, match=message) as caught:
         run(**({"stream": stream.name} | settings))
     assert "\n" not in str(caught.value)
-    assert not warehouse.folder.exists()
+    assert not run.warehouse.folder.exists()
 
 
-def test_a_work_queue_is_left_alone(
-    run: Run, warehouse: Warehouse, make_stream: Callable[..., Any]
-) -> None:
+def test_a_work_queue_is_left_alone(run: Run, make_stream: Callable[..., Any]) -> None:
     queue = make_stream(retention="workqueue")
     queue.count(5)
     with pytest.raises(ArchiveError, match=r"is a work queue.*ingest its backup"):
         run(queue.name)
-    assert not warehouse.folder.exists()
+    assert not run.warehouse.folder.exists()
     assert queue.info().state.messages == 5
 
 
@@ -339,7 +329,7 @@ def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> 
 
 
 def test_what_was_lost_on_the_way_is_not_published(
-    run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch
+    run: Run, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.count(100)
     read = RangeReader.__call__
@@ -351,20 +341,20 @@ def test_what_was_lost_on_the_way_is_not_published(
     monkeypatch.setattr(RangeReader, "__call__", lossy)
     with pytest.raises(AccountingError, match="have 100 to 100 messages, but 99 were read"):
         run(stream.name)
-    assert files_in(warehouse) == []
+    assert run.files() == []
     monkeypatch.undo()
     assert run(stream.name).messages == 100
 
 
 def test_what_was_written_wrong_is_not_published(
-    run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch
+    run: Run, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.count(100)
     write = Writer.write
     monkeypatch.setattr(Writer, "write", lambda self, rows: write(self, rows.slice(1)))
     with pytest.raises(AccountingError, match=r"read 100 messages for .*, which has 99"):
         run(stream.name)
-    assert files_in(warehouse) == []
+    assert run.files() == []
 
 
 @pytest.mark.spark
@@ -374,17 +364,16 @@ def test_spark_and_this_process_make_the_same(
     stream.count(45_000)
     found = []
     for name, engine in (("spark", spark), ("process", here)):
-        warehouse = Warehouse(dir=tmp_path / name)
-        result = runner(engine, warehouse, nats)(stream.name)
+        run = Run(engine, Warehouse(dir=tmp_path / name), nats)
+        result = run.checked(stream.name)
         assert result.engine == name
-        check(warehouse, result)
-        assert len(files_in(warehouse)) == 2 * len(result.days)
+        assert len(run.files()) == 2 * len(result.days)
         found.append(result.digest)
     assert found[0] == found[1]
 
 
 def test_a_program_that_ends_does_not_wait_for_the_rest(
-    run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch
+    run: Run, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of two ranges fails: the other one is given up, and no file stays."""
     stream.count(40_000)
@@ -403,27 +392,27 @@ def test_a_program_that_ends_does_not_wait_for_the_rest(
     with pytest.raises(ArchiveError, match="it fails"):
         run(stream.name)
     assert len(batches) < 2000
-    assert files_in(warehouse) == []
+    assert run.files() == []
 
 
 @pytest.mark.parametrize("word", [b"CONSUMER.CREATE", b"CONSUMER.MSG.NEXT"])
 def test_a_program_that_is_terminated_does_not_wait_for_a_silent_server(
-    word: bytes, warehouse: Warehouse, stream: Any, tmp_path: Path
+    word: bytes, run: Run, stream: Any, tmp_path: Path
 ) -> None:
     """It would be patient for an hour; Kubernetes kills after half a minute."""
     stream.count(100)
     with silent_after(stream.server.url, word) as (url, silent):
         server = {"servers": url, "patience": 3600, "connect_timeout": 3600}
-        tables = {"dir": str(warehouse.folder)}
+        tables = {"dir": str(run.warehouse.folder)}
         process = start({"stream": stream.name, "server": server, "warehouse": tables}, tmp_path)
         assert silent.wait()
         process.terminate()
         assert process.communicate() == (b"", b"")
         assert process.returncode == 143
-    assert files_in(warehouse) == []
+    assert run.files() == []
 
 
-def test_concurrent_ingests_never_mix(run: Run, warehouse: Warehouse, stream: Any) -> None:
+def test_concurrent_ingests_never_mix(run: Run, stream: Any) -> None:
     stream.count(400)
     results: list[IngestResult] = []
     threads = [threading.Thread(target=lambda: results.append(run(stream.name))) for _ in range(3)]
@@ -434,14 +423,12 @@ def test_concurrent_ingests_never_mix(run: Run, warehouse: Warehouse, stream: An
     assert len(results) == 3
     assert sum(result.added for result in results) == 400
     for result in results:
-        check(warehouse, result)
-    assert len(files_in(warehouse)) == len(
-        list(open_table(warehouse, MESSAGES).scan().plan_files())
-    )
+        run.check(result)
+    assert len(run.files()) == len(list(open_table(run.warehouse, MESSAGES).scan().plan_files()))
 
 
 @pytest.mark.slow
-def test_a_day_that_is_still_being_written(run: Run, warehouse: Warehouse, stream: Any) -> None:
+def test_a_day_that_is_still_being_written(run: Run, stream: Any) -> None:
     """Each run has the stream up to some message, the last all of it; all say the day goes on."""
     stream.count(100)
     done = threading.Event()
@@ -458,7 +445,7 @@ def test_a_day_that_is_still_being_written(run: Run, warehouse: Warehouse, strea
             done.set()
         publishing.result()
     results.append(run(stream.name))
-    check(warehouse, results[-1])
+    run.check(results[-1])
     assert results[-1].messages == stream.info().state.messages
     assert all(result.messages == result.last_seq for result in results)
     assert sum(result.added for result in results) == results[-1].messages
@@ -477,14 +464,12 @@ def start(settings: dict[str, Any], folder: Path, *options: str) -> subprocess.P
     )
 
 
-def survive_kills(
-    run: Run, warehouse: Warehouse, stream: Any, folder: Path, kills: int, *options: str
-) -> None:
+def survive_kills(run: Run, stream: Any, folder: Path, kills: int, *options: str) -> None:
     """Kills ingests of a growing stream, each at another moment; the next must repair it."""
     settings = {
         "stream": stream.name,
         "server": {"servers": stream.server.url},
-        "warehouse": {"dir": str(warehouse.folder)},
+        "warehouse": {"dir": str(run.warehouse.folder)},
     }
     started = time.monotonic()
     stream.count(2000)
@@ -500,28 +485,16 @@ def survive_kills(
         time.sleep(chance.uniform(0.3, 1.0) * took)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        result = run(stream.name)
-        check(warehouse, result)
+        result = run.checked(stream.name)
         assert result.messages == result.last_seq == stream.info().state.messages
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_killed_and_run_again(run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path) -> None:
-    survive_kills(run, warehouse, stream, tmp_path, 2, "--master", "local[2]")
+def test_killed_and_run_again(run: Run, stream: Any, tmp_path: Path) -> None:
+    survive_kills(run, stream, tmp_path, 2, "--master", "local[2]")
 
 
 @pytest.mark.slow
-def test_killed_at_twenty_moments(
-    run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path
-) -> None:
-    survive_kills(run, warehouse, stream, tmp_path, 20)
-
-
-def test_main_says_one_line_and_2(tmp_path: Path) -> None:
-    process = start({"stream": "S", "server": {"servers": "nats://127.0.0.1:1"}}, tmp_path)
-    output, errors = process.communicate()
-    assert process.returncode == 2
-    assert output == b""
-    assert errors.splitlines()[-1].startswith(b"error: NATS server 127.0.0.1:1 cannot be reached")
-    assert b"Traceback" not in errors
+def test_killed_at_twenty_moments(run: Run, stream: Any, tmp_path: Path) -> None:
+    survive_kills(run, stream, tmp_path, 20)

@@ -48,21 +48,34 @@ def test_no_message_is_lost_or_doubled(account: Site) -> None:
     assert traffic.came_under(NEW) == set(traffic.subjects) - {"import"}
 
 
+def verify(account: Site, step: int, *given: str) -> tuple[int, str, str]:
+    return nats_transform(
+        *("verify", "--plan", str(account.folder / "plan"), "--step", str(step)), *given
+    )
+
+
+def refused(account: Site, step: int, *given: str) -> str:
+    """The line that says why nobody can tell whether a step is in force."""
+    code, out, err = verify(account, step, *given)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    return err
+
+
+WORKER = ("--user", "worker", "--password", "p")
+
+
 def test_the_system_account_shows_the_mappings_too(account: Site) -> None:
-    plan = str(account.folder / "plan")
-    given = ("verify", "--plan", plan, "--server", account.url, "--json")
-    login = ("--user", "sys", "--password", "p", "--step")
-    code, out, err = nats_transform(*given, *login, "0")
+    login = ("--server", account.url, "--user", "sys", "--password", "p", "--json")
+    code, out, err = verify(account, 0, *login)
     assert code == 0, out + err
     told = json.loads(out)
     assert (told["seen"], "stream ORDERS" in told["unseen"]) == (["mappings SHOP"], True)
-    assert nats_transform(*given, *login, "5")[0] == 1
+    assert verify(account, 5, *login)[0] == 1
 
 
 def test_servers_that_do_not_show_the_account_are_named(account: Site) -> None:
     """Such as one whose configuration nobody has updated: there, the mappings are not in force."""
     routes = f"127.0.0.1:{free_port()}"
-    given = ("verify", "--plan", str(account.folder / "plan"), "--step", "0", "--json")
     with ExitStack() as stack:
         for name, accounts, listen in (
             ("n1", "SHOP {}", routes),
@@ -79,7 +92,7 @@ def test_servers_that_do_not_show_the_account_are_named(account: Site) -> None:
         login = ("--server", server.url, "--user", "sys", "--password", "p")
         told: dict[str, Any] = {"seen": []}
         while not told["seen"]:  # until the servers know each other
-            code, out, err = nats_transform(*given, *login)
+            code, out, err = verify(account, 0, "--json", *login)
             told = json.loads(out or '{"seen": []}')
     assert code == 0, out + err
     assert told["seen"] == ["mappings SHOP"]
@@ -87,15 +100,8 @@ def test_servers_that_do_not_show_the_account_are_named(account: Site) -> None:
 
 
 def test_what_a_user_of_the_account_cannot_see(account: Site) -> None:
-    plan = str(account.folder / "plan")
     for step, cure in ((3, "--config"), (4, "--config"), (5, "--monitor")):
-        code, out, err = nats_transform(
-            "verify", "--plan", plan, "--step", str(step), "--server", account.url,
-            "--user", "worker", "--password", "p",
-        )  # fmt: skip
-        assert (code, out) == (2, "")
-        assert cure in err
-        assert err.count("\n") == 1
+        assert cure in refused(account, step, "--server", account.url, *WORKER)
 
 
 def test_nobody_else_speaks_for_the_servers(account: Site) -> None:
@@ -105,7 +111,7 @@ def test_nobody_else_speaks_for_the_servers(account: Site) -> None:
         "ACCOUNTZ": {"server": {"name": "x"}, "data": {"account_detail": {"mappings": {}}}},
     }
 
-    async def looked() -> tuple[int, str, str]:
+    async def looked() -> str:
         impostor = await connected(account.url, "worker")
 
         async def answer(asked: Msg) -> None:
@@ -114,16 +120,11 @@ def test_nobody_else_speaks_for_the_servers(account: Site) -> None:
         await impostor.subscribe("$SYS.REQ.SERVER.PING.*", cb=answer)
         await settled(impostor)
         try:
-            return await asyncio.to_thread(
-                nats_transform, "verify", "--plan", str(account.folder / "plan"), "--step", "5",
-                "--server", account.url, "--user", "worker", "--password", "p",
-            )  # fmt: skip
+            return await asyncio.to_thread(refused, account, 5, "--server", account.url, *WORKER)
         finally:
             await impostor.close()
 
-    code, out, err = asyncio.run(looked())
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "step 5 cannot be seen" in err
+    assert "step 5 cannot be seen" in asyncio.run(looked())
 
 
 @pytest.mark.parametrize(
@@ -185,48 +186,34 @@ def test_a_step_out_of_order(account: Site) -> None:
     assert account.verify(0)[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("step", "code", "told"),
-    [("-1", 2, "only 0 to 10"), ("11", 2, "only 0 to 10")],
-    ids=["below", "above"],
-)
-def test_a_step_that_is_not_there(account: Site, step: str, code: int, told: str) -> None:
-    got, out, err = account.verify(int(step))
-    assert (got, out, err.count("\n")) == (code, "", 1)
-    assert told in err
+@pytest.mark.parametrize("step", [-1, 11], ids=["below", "above"])
+def test_a_step_that_is_not_there(account: Site, step: int) -> None:
+    code, out, err = account.verify(step)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "only 0 to 10" in err
 
 
 @pytest.mark.parametrize("url", ["http://[::1", f"http://{'x' * 70}:8222"])
 def test_an_address_that_cannot_be(account: Site, url: str) -> None:
-    code, out, err = nats_transform(
-        *("verify", "--plan", str(account.folder / "plan"), "--step", "6", "--monitor", url)
-    )
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"{url} does not answer" in err
+    assert f"{url} does not answer" in refused(account, 6, "--monitor", url)
 
 
-def test_a_server_of_somebody_else(account: Site, tmp_path: Path) -> None:
+def test_a_server_of_somebody_else(account: Site) -> None:
     """One line, whatever is looked at."""
-    plan = ("verify", "--plan", str(account.folder / "plan"), "--step")
     with nats_server("http: 127.0.0.1:-1") as other:
         where = other.url.removeprefix("nats://")
-        looked = nats_transform(*plan, "1", "--server", other.url)
-        monitored = nats_transform(*plan, "5", "--monitor", monitor(other))
-        configured = nats_transform(*plan, "3", "--config", str(other.config))
-        both = nats_transform(
-            *plan, "1", "--user", "worker", "--password", "p",
-            "--server", f"{account.url},{other.url}",
-        )  # fmt: skip
+        looked = verify(account, 1, "--server", other.url)
+        monitored = refused(account, 5, "--monitor", monitor(other))
+        configured = refused(account, 3, "--config", str(other.config))
+        both = verify(account, 1, *WORKER, "--server", f"{account.url},{other.url}")
     assert (looked[0], looked[1].splitlines()[0]) == (
         1,
         f"there is no stream ORDERS on {where}: are the server and the account right for the plan?",
     )
     assert looked[1].splitlines()[1].startswith("not looked at: ")
-    for code, out, err in (monitored, configured):
-        assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "has no account SHOP: is it the right server for the plan?" in monitored[2]
-    assert "no account 'SHOP'" in configured[2]
-    assert both[0] == 2 or other.url.removeprefix("nats://") in both[1]
+    assert "has no account SHOP: is it the right server for the plan?" in monitored
+    assert "no account 'SHOP'" in configured
+    assert both[0] == 2 or where in both[1]
 
 
 @pytest.mark.parametrize(
@@ -260,10 +247,7 @@ def test_servers_that_disagree(account: Site, tmp_path: Path) -> None:
     with site(tmp_path) as other:
         other.folder = account.folder
         other.apply(account.plan.steps[0])
-        code, out, err = nats_transform(
-            "verify", "--plan", str(account.folder / "plan"), "--step", "1",
-            "--server", f"{other.url},{account.url}", "--user", "worker", "--password", "p",
-        )  # fmt: skip
+        code, out, err = verify(account, 1, "--server", f"{other.url},{account.url}", *WORKER)
     assert (code, err) == (1, "")
     where = account.url.removeprefix("nats://")
     assert out.splitlines()[0] == (
@@ -322,11 +306,7 @@ def test_consumers_that_are_behind(account: Site) -> None:
         "wait before step 7 is taken"
     ])  # fmt: skip
     # Nobody sees that at a monitoring port.
-    code, out, err = nats_transform(
-        *("verify", "--plan", str(account.folder / "plan"), "--step", "6"),
-        *("--monitor", monitor(account.servers[0])),
-    )
-    assert (code, out) == (2, "")
+    err = refused(account, 6, "--monitor", monitor(account.servers[0]))
     assert "all that they lose when step 7 is taken: give --server URL" in err
     read(account, "eu")
     assert account.verify(6)[0] == 0
@@ -345,19 +325,15 @@ def test_a_probe(account: Site, can_trace: bool, monkeypatch: pytest.MonkeyPatch
     for step in steps[:6]:
         account.apply(step)
     account.apply(steps[5], undo=True)
-    probe = (
-        "verify", "--plan", str(account.folder / "plan"), "--server", account.url,
-        "--user", "worker", "--password", "p", "--probe", "orders.probe", "--step",
-    )  # fmt: skip
-    found = {step: nats_transform(*probe, str(step)) for step in (2, 5, 6)}
+    probe = ("--server", account.url, *WORKER, "--probe")
+    found = {step: verify(account, step, *probe, "orders.probe") for step in (2, 5, 6)}
     assert found[5] == (0, found[5][1], "")
     assert "step 5 is in force" in found[5][1]
     later = "step 5 is in force already: undo it, or verify that step"
     assert (found[2][0], found[2][1].splitlines()[0]) == (1, later)
     assert "mappings SHOP: step 6 is not in force" in found[6][1]
-    elsewhere = nats_transform(*probe, "5", "--probe", "other.x")
-    assert elsewhere[0] == 2
-    assert "no step of the plan changes other.x" in elsewhere[2]
+    why = "no step of the plan changes other.x"
+    assert why in refused(account, 5, *probe, "other.x")
     for step in reversed(steps[:5]):
         account.apply(step, undo=True)
     assert account.ask("STREAM.INFO.ORDERS")["state"]["last_seq"] == before

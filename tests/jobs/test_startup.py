@@ -50,6 +50,11 @@ for name, settings in json.load(sys.stdin):
 """
 
 
+def python(code: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """How a process ended that ran this code."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **more)
+
+
 @pytest.fixture
 def work(tmp_path: Path) -> dict[str, dict[str, Any]]:
     """The settings of some jobs, to be run in this order."""
@@ -69,24 +74,16 @@ def work(tmp_path: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_small_work_needs_no_spark(work: dict[str, dict[str, Any]]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_SPARK + WORK.format(slow=(*SLOW, "scipy.stats"))],
-        input=json.dumps([*work.items()]),
-        capture_output=True,
-        text=True,
-    )
+    code = WITHOUT_SPARK + WORK.format(slow=(*SLOW, "scipy.stats"))
+    done = python(code, input=json.dumps([*work.items()]))
     assert done.stdout.splitlines() == [f"{name} []" for name in work], done.stderr
 
 
 @pytest.mark.parametrize("where", [["--engine", "spark"], ["--remote", "sc://localhost"]])
-def test_what_needs_spark_says_how_to_get_it(
-    work: dict[str, dict[str, Any]], tmp_path: Path, where: list[str]
-) -> None:
+def test_what_needs_spark_says_how_to_get_it(tmp_path: Path, where: list[str]) -> None:
+    (tmp_path / "a.jsonl").write_text('{"subject": "a", "ts": 0}')
     command = ["ingest", "--stream", "S", "--jsonl", "a.jsonl", "--warehouse", "w", *where]
-    code = f"{WITHOUT_SPARK}from cli.main import main\nmain({command})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = python(f"{WITHOUT_SPARK}from cli.main import main\nmain({command})", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "nats-transform: this needs pyspark, which is not installed: "
@@ -95,8 +92,7 @@ def test_what_needs_spark_says_how_to_get_it(
 
 
 def test_the_library_says_how_to_get_spark() -> None:
-    code = f"{WITHOUT_SPARK}import nats_transform.spark"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python(f"{WITHOUT_SPARK}import nats_transform.spark")
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: nats_transform.spark needs Spark: pip install 'nats-transform[spark]'"
     )
@@ -104,8 +100,7 @@ def test_the_library_says_how_to_get_spark() -> None:
 
 def test_every_job_can_be_imported_without_spark() -> None:
     names = [f"jobs.{job.work.partition(':')[0]}" for job in JOBS.values()]
-    code = f"{WITHOUT_SPARK}import importlib\nprint(*map(importlib.import_module, {names}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python(f"{WITHOUT_SPARK}import importlib\nprint(*map(importlib.import_module, {names}))")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -147,9 +142,5 @@ def test_a_worker_of_spark_imports_no_pandas(
 
 def test_jobs_import_little_and_pandas_still_works() -> None:
     modules = ", ".join(f"jobs.{job.work.partition(':')[0]}" for job in JOBS.values())
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK.format(module=modules, slow=(*SLOW, "scipy.stats"))],
-        capture_output=True,
-        text=True,
-    )
+    done = python(LOOK.format(module=modules, slow=(*SLOW, "scipy.stats")))
     assert done.stdout == "[]\n1.0\n", done.stderr

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from nats_transform.audit.chance import STRETCH
 from nats_transform.kernel.counting import Coded
 from nats_transform.mappings.shape import Shape
 from tests.jobs.audit.rehearsal import HERE
-from tests.support.archive import archive, message
+from tests.support.archive import Row, archive, message
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MESSAGES = 12_000
@@ -47,6 +48,17 @@ KEYS = np.random.default_rng(3).integers(0, 100, MESSAGES)
 DRAWS = np.random.default_rng(4).random(MESSAGES)
 
 
+def observed(
+    folder: Path, rows: Sequence[Row], mappings: AccountMappings = MAPPINGS, **more: Any
+) -> AuditResult:
+    """The audit of these messages."""
+    warehouse = tables.Warehouse(dir=folder)
+    archive(warehouse, rows)
+    given = {"tolerance": 5, "observed": True, "warehouse": warehouse} | more
+    settings = AuditSettings(stream="OUT", mapping=Path("m.conf"), **given)
+    return run(HERE, settings, [Period(mappings, "v")])
+
+
 def audited(
     folder: Path,
     is_canary: Callable[[int], bool],
@@ -54,7 +66,6 @@ def audited(
     mappings: AccountMappings = MAPPINGS,
 ) -> AuditResult:
     """The audit of messages of two clusters in turn; those of a stranger are between them."""
-    warehouse = tables.Warehouse(dir=folder)
     rows = []
     for n in range(MESSAGES):
         subject = f"shop.{n % 7}.v2.c{KEYS[n]}" if is_canary(n) else f"v1.{n % 7}.c{KEYS[n]}"
@@ -63,11 +74,7 @@ def audited(
         at = START + timedelta(seconds=n)
         rows.append(message(2 * n + 1, subject, at, stream="OUT", cluster=("e", "w")[n % 2]))
         rows.append(message(2 * n + 2, "other", at, stream="OUT"))
-    archive(warehouse, rows)
-    settings = AuditSettings(
-        stream="OUT", mapping=Path("m.conf"), warehouse=warehouse, observed=True, tolerance=5
-    )
-    return run(HERE, settings, [Period(mappings, "v")])
+    return observed(folder, rows, mappings)
 
 
 @pytest.mark.parametrize("mappings", [MAPPINGS, BY_CLUSTER], ids=["all clusters", "each cluster"])
@@ -109,16 +116,11 @@ def test_a_subject_that_the_kernel_takes_for_a_fault(tmp_path: Path) -> None:
 
 
 def test_a_dead_canary_that_no_cluster_shows_by_itself(tmp_path: Path) -> None:
-    warehouse = tables.Warehouse(dir=tmp_path)
     rows = [
         message(n, f"v1.{n % 7}.c", START, stream="OUT", cluster=f"c{n % 20}")
         for n in range(1, 1_001)
     ]
-    archive(warehouse, rows)
-    settings = AuditSettings(
-        stream="OUT", mapping=Path("m.conf"), warehouse=warehouse, observed=True, tolerance=5
-    )
-    result = run(HERE, settings, [Period(MAPPINGS, "v")])
+    result = observed(tmp_path, rows)
     assert {rule.verdict for rule in result.rules} == {Verdict.UNDECIDED}
     assert result.verdict is Verdict.OUTSIDE
     assert result.fails("outside")
@@ -129,18 +131,13 @@ def test_a_dead_canary_that_no_cluster_shows_by_itself(tmp_path: Path) -> None:
 
 def test_destinations_of_many_clusters(tmp_path: Path) -> None:
     """More than a byte could number."""
-    warehouse = tables.Warehouse(dir=tmp_path)
     many = [Destination(f"{c}{n}.$1", 1, c) for c in "abc" for n in range(100)]
     rows = [
         message(n, f"{c}{n // 3 % 100}.x", START, stream="OUT", cluster=c)
         for n in range(1, 3_001)
         for c in ["abc"[n % 3]]
     ]
-    archive(warehouse, rows)
-    settings = AuditSettings(
-        stream="OUT", mapping=Path("m.conf"), warehouse=warehouse, observed=True, tolerance=5
-    )
-    result = run(HERE, settings, [Period(AccountMappings([Mapping("s.*", many)]), "v")])
+    result = observed(tmp_path, rows, AccountMappings([Mapping("s.*", many)]))
     assert [sum(end.count for end in rule.destinations) for rule in result.rules] == [1_000] * 3
 
 
@@ -156,17 +153,8 @@ def test_many_overlapping_patterns_take_the_room_of_what_is_there() -> None:
 
 def test_a_sequential_audit_has_no_such_test(tmp_path: Path) -> None:
     """A p-value is right at one look only."""
-    warehouse = tables.Warehouse(dir=tmp_path)
     rows = [message(n, f"v1.1.c{n}", START, stream="OUT", cluster="e") for n in range(1, 600)]
-    archive(warehouse, rows)
-    settings = AuditSettings(
-        stream="OUT",
-        mapping=Path("m.conf"),
-        warehouse=warehouse,
-        observed=True,
-        sequential=True,
-    )
-    (rule,) = run(HERE, settings, [Period(MAPPINGS, "v")]).rules
+    (rule,) = observed(tmp_path, rows, tolerance=1, sequential=True).rules
     assert rule.chance == ()
 
 
