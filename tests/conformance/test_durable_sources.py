@@ -14,20 +14,14 @@ from jobs.jetstream.process import nats_server
 from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.warehouse import Warehouse
 from tests.conformance.test_account import reload
-from tests.conformance.test_regrets import Side
+from tests.conformance.test_promotion import MAPPINGS
+from tests.conformance.test_stream_features import CONFIG, shop
+from tests.support.awaiting import awaited
 from tests.support.command import nats_transform
 from tests.support.dry_runs import CensusRow, of_question
 
 pytestmark = pytest.mark.server
 
-CONFIG = """
-accounts {
-  SHOP { jetstream: enabled, users [ {user: shop, password: p} ] %s }
-}
-"""
-MAPPINGS = """
-mappings { "orders.*": "shop.$1" }
-"""
 ORDERS = {"name": "ORDERS", "subjects": ["orders.*", "shop.*", "last"]}
 FILTERS = {"ALL": [], "OLD": ["orders.*", "last"], "MIRROR": ["orders.*", "last"]}
 """The streams that copy, and the filters of the consumers that they read."""
@@ -50,11 +44,10 @@ def consumer(name: str, *filters: str) -> dict[str, Any]:
     return {"stream_name": "ORDERS", "config": config | {"filter_subjects": filters}}
 
 
-def test_the_filter_of_the_consumer_decides(tmp_path: Path) -> None:
-    async def run() -> None:
-        with nats_server(CONFIG % "") as server:
-            side = await Side.of(server, "shop", "nothing")
-            await side.make(ORDERS)
+@awaited
+async def test_the_filter_of_the_consumer_decides(tmp_path: Path) -> None:
+    with nats_server(CONFIG % "") as server:
+        async with shop(server, ORDERS) as side:
             for name, filters in FILTERS.items():
                 body = consumer(name, *filters)
                 await side.ask(f"CONSUMER.CREATE.ORDERS.{name}", body)
@@ -76,9 +69,6 @@ def test_the_filter_of_the_consumer_decides(tmp_path: Path) -> None:
             await side.publish("orders.2")
             for name in ("OLD", "MIRROR"):
                 assert await side.stored(name, "shop.2") == {"orders.1": 1, "last": 1, "shop.2": 1}
-            await side.client.close()
-
-    asyncio.run(run())
     for filters, stopped in ((FILTERS, STOPPED), ({name: [] for name in FILTERS}, [])):
         assert found(tmp_path, filters) == [("source-stops", name) for name in stopped]
         assert checked(tmp_path) == stopped

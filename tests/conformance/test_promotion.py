@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -12,6 +11,7 @@ from jobs.jetstream.process import nats_server
 from tests.conformance.test_account import reload
 from tests.conformance.test_regrets import Side
 from tests.conformance.test_stream_features import CONFIG, publish, shop
+from tests.support.awaiting import awaited
 
 pytestmark = pytest.mark.server
 
@@ -37,32 +37,30 @@ async def last(side: Side, stream: str) -> int:
     return int(info["state"]["last_seq"])
 
 
-def test_a_promoted_mirror_goes_on_under_both_names() -> None:
-    async def run() -> None:
-        with nats_server(CONFIG % "") as server:
-            async with shop(server, ORDERS, EU) as side:
-                for subject in ("other", "orders.1", "other", "orders.2"):
-                    await publish(side, subject)
-                await side.stored("EU", "orders.2")
-                durable = {"durable_name": "READER", "ack_policy": "explicit"}
-                body = {"stream_name": "EU", "config": durable}
-                await side.ask("CONSUMER.CREATE.EU.READER", body)
-                mirror = {"name": "ORDERS", "subject_transforms": BOTH}
-                assert await update(side, EU, mirror=mirror) == 10055
+@awaited
+async def test_a_promoted_mirror_goes_on_under_both_names() -> None:
+    with nats_server(CONFIG % "") as server:
+        async with shop(server, ORDERS, EU) as side:
+            for subject in ("other", "orders.1", "other", "orders.2"):
+                await publish(side, subject)
+            await side.stored("EU", "orders.2")
+            durable = {"durable_name": "READER", "ack_policy": "explicit"}
+            body = {"stream_name": "EU", "config": durable}
+            await side.ask("CONSUMER.CREATE.EU.READER", body)
+            mirror = {"name": "ORDERS", "subject_transforms": BOTH}
+            assert await update(side, EU, mirror=mirror) == 10055
 
-                assert await update(side, EU) is None
-                # Between the two steps nobody takes anything, and nothing is lost.
-                reload(server, CONFIG % MAPPINGS, 1)
-                await publish(side, "orders.3")
-                assert await last(side, "EU") == 4
-                source = mirror | {"opt_start_seq": await last(side, "EU") + 1}
-                assert await update(side, EU, sources=[source]) is None
-                await publish(side, "orders.4")
-                whole = {"orders.1": 1, "orders.2": 1, "shop.3": 1, "shop.4": 1}
-                assert await side.stored("EU", "shop.4") == whole
-                reader = await side.ask("CONSUMER.INFO.EU.READER", {})
-                assert reader["num_pending"] == 4
-                # There is no way back.
-                assert await update(side, EU, mirror=EU["mirror"]) == 10055
-
-    asyncio.run(run())
+            assert await update(side, EU) is None
+            # Between the two steps nobody takes anything, and nothing is lost.
+            reload(server, CONFIG % MAPPINGS, 1)
+            await publish(side, "orders.3")
+            assert await last(side, "EU") == 4
+            source = mirror | {"opt_start_seq": await last(side, "EU") + 1}
+            assert await update(side, EU, sources=[source]) is None
+            await publish(side, "orders.4")
+            whole = {"orders.1": 1, "orders.2": 1, "shop.3": 1, "shop.4": 1}
+            assert await side.stored("EU", "shop.4") == whole
+            reader = await side.ask("CONSUMER.INFO.EU.READER", {})
+            assert reader["num_pending"] == 4
+            # There is no way back.
+            assert await update(side, EU, mirror=EU["mirror"]) == 10055

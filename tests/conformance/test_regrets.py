@@ -20,6 +20,7 @@ from nats.aio.msg import Msg
 
 from cli.check import command as check
 from jobs.jetstream.process import NatsServer, nats_server
+from tests.support.awaiting import awaited
 from tests.support.clients import settled
 from tests.support.jwt_signing import (
     ACCOUNT_LIMITS,
@@ -112,21 +113,19 @@ class Side:
             await asyncio.sleep(0.05)
 
 
-def test_mappings_of_imports_and_of_nobody(server: NatsServer, tmp_path: Path) -> None:
-    async def run() -> None:
-        hub, shop = await Side.of(server, "hub"), await Side.of(server, "shop")
-        for subject in ("in.x", "in.last"):
-            await hub.publish(subject)
-        for subject in ("in.y", "top", "last"):
-            await shop.publish(subject)
-        await shop.hears("in.last")
-        await shop.hears("last")
-        # What came through the import and what $G maps stay; the account's own message is mapped.
-        assert shop.seen == dict.fromkeys(("in.x", "in.last", "mapped.y", "top", "last"), 1)
-        await hub.client.close()
-        await shop.client.close()
-
-    asyncio.run(run())
+@awaited
+async def test_mappings_of_imports_and_of_nobody(server: NatsServer, tmp_path: Path) -> None:
+    hub, shop = await Side.of(server, "hub"), await Side.of(server, "shop")
+    for subject in ("in.x", "in.last"):
+        await hub.publish(subject)
+    for subject in ("in.y", "top", "last"):
+        await shop.publish(subject)
+    await shop.hears("in.last")
+    await shop.hears("last")
+    # What came through the import and what $G maps stay; the account's own message is mapped.
+    assert shop.seen == dict.fromkeys(("in.x", "in.last", "mapped.y", "top", "last"), 1)
+    await hub.client.close()
+    await shop.client.close()
     codes = found(tmp_path, server=CONFIG)
     assert {"import-not-mapped", "nobody-publishes"} <= codes
     fine = CONFIG.replace("mappings { top", "no_auth_user: a\n#").replace(
@@ -156,54 +155,49 @@ def test_the_system_account_leaves_everybody_else_in_the_global_one(tmp_path: Pa
         asyncio.run(run(other.url))
 
 
-def test_equal_ids_from_two_sources(server: NatsServer, tmp_path: Path) -> None:
+@awaited
+async def test_equal_ids_from_two_sources(server: NatsServer, tmp_path: Path) -> None:
     sources = {"sources": [{"name": "A"}, {"name": "B"}]}
     wrong = {"name": "WINDOW", **sources, "duplicate_window": 10**11}
     right = {"name": "NONE", **sources}
-
-    async def run() -> None:
-        shop = await Side.of(server, "shop", "nothing")
-        for name in ("A", "B"):
-            await shop.make({"name": name, "subjects": [f"{name.lower()}.*"]})
-        await shop.make(wrong)
-        await shop.make(right)
-        for subject, message in (("a.x", "1"), ("b.x", "1"), ("a.last", "2"), ("b.last", "3")):
-            await shop.client.request(subject, b"", 5, headers={"Nats-Msg-Id": message})
-        last = ("a.last", "b.last")
-        assert (await shop.stored("NONE", *last)).total() == 4
-        assert (await shop.stored("WINDOW", *last)).total() == 3
-        await shop.client.close()
-
-    asyncio.run(run())
+    shop = await Side.of(server, "shop", "nothing")
+    for name in ("A", "B"):
+        await shop.make({"name": name, "subjects": [f"{name.lower()}.*"]})
+    await shop.make(wrong)
+    await shop.make(right)
+    for subject, message in (("a.x", "1"), ("b.x", "1"), ("a.last", "2"), ("b.last", "3")):
+        await shop.client.request(subject, b"", 5, headers={"Nats-Msg-Id": message})
+    last = ("a.last", "b.last")
+    assert (await shop.stored("NONE", *last)).total() == 4
+    assert (await shop.stored("WINDOW", *last)).total() == 3
+    await shop.client.close()
     assert found(tmp_path, stream=wrong) == {"same-ids"}
     assert found(tmp_path, stream=right) == set()
 
 
-def test_what_an_interest_stream_republishes(server: NatsServer, tmp_path: Path) -> None:
+@awaited
+async def test_what_an_interest_stream_republishes(server: NatsServer, tmp_path: Path) -> None:
     config = {
         "name": "INTEREST",
         "subjects": ["i.*"],
         "retention": "interest",
         "republish": {"src": ">", "dest": "live.>"},
     }
-
-    async def run() -> None:
-        shop = await Side.of(server, "shop", "live.>")
-        await shop.make(config)
-        consumer = {"durable_name": "c", "ack_policy": "explicit", "filter_subject": "i.wanted"}
-        body = {"stream_name": "INTEREST", "config": consumer}
-        await shop.ask("CONSUMER.CREATE.INTEREST.c", body)
-        for subject in ("i.other", "i.wanted"):
-            await shop.client.request(subject, b"", 5)
-        await shop.hears("live.i.wanted")
-        assert shop.seen == {"live.i.wanted": 1}
-        await shop.client.close()
-
-    asyncio.run(run())
+    shop = await Side.of(server, "shop", "live.>")
+    await shop.make(config)
+    consumer = {"durable_name": "c", "ack_policy": "explicit", "filter_subject": "i.wanted"}
+    body = {"stream_name": "INTEREST", "config": consumer}
+    await shop.ask("CONSUMER.CREATE.INTEREST.c", body)
+    for subject in ("i.other", "i.wanted"):
+        await shop.client.request(subject, b"", 5)
+    await shop.hears("live.i.wanted")
+    assert shop.seen == {"live.i.wanted": 1}
+    await shop.client.close()
     assert found(tmp_path, stream=config) == {"republish-interest"}
 
 
-def test_a_bucket_that_sources_another(server: NatsServer, tmp_path: Path) -> None:
+@awaited
+async def test_a_bucket_that_sources_another(server: NatsServer, tmp_path: Path) -> None:
     def bucket(name: str, *sources: dict[str, Any]) -> dict[str, Any]:
         config = {"name": f"KV_{name}", "subjects": [f"$KV.{name}.>"], "allow_direct": True}
         return config | {"max_msgs_per_subject": 1, "sources": list(sources)}
@@ -211,23 +205,19 @@ def test_a_bucket_that_sources_another(server: NatsServer, tmp_path: Path) -> No
     transform = {"src": "$KV.X.>", "dest": "$KV.RIGHT.>"}
     wrong = bucket("WRONG", {"name": "KV_X"})
     right = bucket("RIGHT", {"name": "KV_X", "subject_transforms": [transform]})
-
-    async def run() -> None:
-        shop = await Side.of(server, "shop", "nothing")
-        for config in (bucket("X"), wrong, right):
-            await shop.make(config)
-        await shop.client.request("$KV.X.key", b"value", 5)
-        told = {}
-        for name in ("WRONG", "RIGHT"):
-            key = "$KV.X.key" if name == "WRONG" else "$KV.RIGHT.key"
-            assert await shop.stored(f"KV_{name}", key) == {key: 1}
-            get = f"$JS.API.DIRECT.GET.KV_{name}.$KV.{name}.key"
-            answer = await shop.client.request(get, b"", 5)
-            told[name] = answer.data or (answer.headers or {}).get("Status")
-        assert told == {"WRONG": "404", "RIGHT": b"value"}
-        await shop.client.close()
-
-    asyncio.run(run())
+    shop = await Side.of(server, "shop", "nothing")
+    for config in (bucket("X"), wrong, right):
+        await shop.make(config)
+    await shop.client.request("$KV.X.key", b"value", 5)
+    told = {}
+    for name in ("WRONG", "RIGHT"):
+        key = "$KV.X.key" if name == "WRONG" else "$KV.RIGHT.key"
+        assert await shop.stored(f"KV_{name}", key) == {key: 1}
+        get = f"$JS.API.DIRECT.GET.KV_{name}.$KV.{name}.key"
+        answer = await shop.client.request(get, b"", 5)
+        told[name] = answer.data or (answer.headers or {}).get("Status")
+    assert told == {"WRONG": "404", "RIGHT": b"value"}
+    await shop.client.close()
     assert found(tmp_path, stream=wrong) == {"bucket-source"}
     assert found(tmp_path, stream=right) == set()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ import pytest
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.test_account import reload
 from tests.conformance.test_regrets import Side, found
+from tests.support.awaiting import awaited
 
 pytestmark = pytest.mark.server
 
@@ -76,69 +76,66 @@ async def publish(side: Side, subject: str, **headers: str) -> dict[str, Any]:
     return answer
 
 
+def at(seconds: int) -> str:
+    """A schedule for so many seconds from now."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("@at %Y-%m-%dT%H:%M:%SZ")
+
+
 def codes(folder: Path, *streams: dict[str, Any]) -> set[str]:
     return found(folder, mappings=CONFIG % MAPPINGS, **{one["name"]: one for one in streams})
 
 
-def test_a_counter_begins_again_under_its_new_name(server: NatsServer, tmp_path: Path) -> None:
-    async def run() -> None:
-        async with shop(server, COUNTS) as side:
-            assert (await publish(side, "visits.eu", Incr="+5"))["val"] == "5"
-            assert (await publish(side, "visits.eu", Incr="+1"))["val"] == "6"
-            reload(server, CONFIG % MAPPINGS, 1)
-            assert (await publish(side, "visits.eu", Incr="+1"))["val"] == "1"
-            assert await side.stored("COUNTS") == {"visits.eu": 2, "counts.eu": 1}
-            # The cure: what the old counter holds is added under the new name.
-            assert (await publish(side, "counts.eu", Incr="+6"))["val"] == "7"
-
-    asyncio.run(run())
+@awaited
+async def test_a_counter_begins_again_under_its_new_name(
+    server: NatsServer, tmp_path: Path
+) -> None:
+    async with shop(server, COUNTS) as side:
+        assert (await publish(side, "visits.eu", Incr="+5"))["val"] == "5"
+        assert (await publish(side, "visits.eu", Incr="+1"))["val"] == "6"
+        reload(server, CONFIG % MAPPINGS, 1)
+        assert (await publish(side, "visits.eu", Incr="+1"))["val"] == "1"
+        assert await side.stored("COUNTS") == {"visits.eu": 2, "counts.eu": 1}
+        # The cure: what the old counter holds is added under the new name.
+        assert (await publish(side, "counts.eu", Incr="+6"))["val"] == "7"
     assert codes(tmp_path, COUNTS) == {"counter-restarts"}
     assert codes(tmp_path, COUNTS | {"allow_msg_counter": False}) == set()
 
 
-def test_a_counter_goes_on_if_the_stream_gives_the_old_name_back(
+@awaited
+async def test_a_counter_goes_on_if_the_stream_gives_the_old_name_back(
     server: NatsServer, tmp_path: Path
 ) -> None:
     back = COUNTS | {"subject_transform": {"src": "counts.*", "dest": "visits.$1"}}
-
-    async def run() -> None:
-        async with shop(server, back) as side:
-            assert (await publish(side, "visits.eu", Incr="+5"))["val"] == "5"
-            reload(server, CONFIG % MAPPINGS, 1)
-            assert (await publish(side, "visits.eu", Incr="+1"))["val"] == "6"
-            assert await side.stored("COUNTS") == {"visits.eu": 2}
-
-    asyncio.run(run())
+    async with shop(server, back) as side:
+        assert (await publish(side, "visits.eu", Incr="+5"))["val"] == "5"
+        reload(server, CONFIG % MAPPINGS, 1)
+        assert (await publish(side, "visits.eu", Incr="+1"))["val"] == "6"
+        assert await side.stored("COUNTS") == {"visits.eu": 2}
     assert codes(tmp_path, back) == set()
 
 
-def test_a_schedule_publishes_to_its_old_target(server: NatsServer, tmp_path: Path) -> None:
-    async def run() -> None:
-        async with shop(server, PLANS) as side:
-            soon = (datetime.now(UTC) + timedelta(seconds=2)).strftime("@at %Y-%m-%dT%H:%M:%SZ")
-            asked = {"Schedule": soon, "Schedule_Target": "jobs.eu"}
-            assert "error" not in await publish(side, "plans.1", **asked)
-            reload(server, CONFIG % MAPPINGS, 1)
-            assert "error" not in await publish(side, "jobs.us")
-            assert await side.stored("PLANS", "jobs.eu") == {"jobs.eu": 1, "work.us": 1}
-
-    asyncio.run(run())
+@awaited
+async def test_a_schedule_publishes_to_its_old_target(server: NatsServer, tmp_path: Path) -> None:
+    async with shop(server, PLANS) as side:
+        asked = {"Schedule": at(2), "Schedule_Target": "jobs.eu"}
+        assert "error" not in await publish(side, "plans.1", **asked)
+        reload(server, CONFIG % MAPPINGS, 1)
+        assert "error" not in await publish(side, "jobs.us")
+        assert await side.stored("PLANS", "jobs.eu") == {"jobs.eu": 1, "work.us": 1}
     assert codes(tmp_path, PLANS) == {"schedule-not-mapped"}
     assert codes(tmp_path, PLANS | {"allow_msg_schedules": False}) == set()
 
 
-def test_a_schedule_passes_the_transform_of_its_stream(server: NatsServer, tmp_path: Path) -> None:
+@awaited
+async def test_a_schedule_passes_the_transform_of_its_stream(
+    server: NatsServer, tmp_path: Path
+) -> None:
     """So a rename in the stream cures what a mapping of the account leaves."""
     renamed = PLANS | {"subject_transform": {"src": "jobs.*", "dest": "work.$1"}}
-
-    async def run() -> None:
-        async with shop(server, renamed) as side:
-            soon = (datetime.now(UTC) + timedelta(seconds=2)).strftime("@at %Y-%m-%dT%H:%M:%SZ")
-            asked = {"Schedule": soon, "Schedule_Target": "jobs.eu"}
-            assert "error" not in await publish(side, "plans.1", **asked)
-            assert await side.stored("PLANS", "work.eu") == {"work.eu": 1}
-
-    asyncio.run(run())
+    async with shop(server, renamed) as side:
+        asked = {"Schedule": at(2), "Schedule_Target": "jobs.eu"}
+        assert "error" not in await publish(side, "plans.1", **asked)
+        assert await side.stored("PLANS", "work.eu") == {"work.eu": 1}
     assert codes(tmp_path, renamed) == set()
 
 
@@ -165,7 +162,8 @@ BATCHES = [
 
 
 @pytest.mark.parametrize(("subject", "streams", "errors", "stored"), BATCHES)
-def test_a_batch_goes_to_one_stream_that_takes_batches(
+@awaited
+async def test_a_batch_goes_to_one_stream_that_takes_batches(
     server: NatsServer,
     tmp_path: Path,
     subject: str,
@@ -173,14 +171,11 @@ def test_a_batch_goes_to_one_stream_that_takes_batches(
     errors: set[int],
     stored: dict[str, int],
 ) -> None:
-    async def run() -> None:
-        async with shop(server, *streams) as side:
-            assert await batch(side, subject, "before", 20) == []
-            reload(server, CONFIG % MAPPINGS, 1)
-            assert set(await batch(side, subject, "after", 40)) == errors
-            kept = [await side.stored(one["name"]) for one in streams]
-            assert {name: n for of in kept for name, n in of.items()} == {subject: 20} | stored
-
-    asyncio.run(run())
+    async with shop(server, *streams) as side:
+        assert await batch(side, subject, "before", 20) == []
+        reload(server, CONFIG % MAPPINGS, 1)
+        assert set(await batch(side, subject, "after", 40)) == errors
+        kept = [await side.stored(one["name"]) for one in streams]
+        assert {name: n for of in kept for name, n in of.items()} == {subject: 20} | stored
     moves = len(streams) > 1  # also whole batches: only their publisher knows that they are whole
     assert ("batch-split" in codes(tmp_path, *streams)) == moves

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from scipy.stats import binom
@@ -120,8 +120,25 @@ def stream(name: str, *subjects: str, **more: Any) -> Config:
     return {"name": name, "subjects": list(subjects), **more}
 
 
+def copying(*filters: str) -> Config:
+    """A stream that sources what these cover."""
+    transforms = [{"src": one, "dest": ""} for one in filters]
+    return COPY | {"sources": [{"name": "S", "subject_transforms": transforms}]}
+
+
+def side(mappings: str, *streams: Config, **more: Any) -> Side:
+    """A side, of which more is told: fields of it, and what the server does."""
+    fields = {name: more.pop(name) for name in Side.__dataclass_fields__ if name in more}
+    return Side(mappings, streams, seen=more, **fields)
+
+
+def moved(*streams: Config, **more: Any) -> Side:
+    """A side whose mapping moves the orders; without streams, there is one that stores all."""
+    return side(MOVE, *(streams or [BOTH]), **more)
+
+
 def fnv(key: object) -> int:
-    """FNV-1a in 32 bits."""
+    """FNV-1a in 32 bits, written anew."""
     value = 0x811C9DC5
     for byte in str(key).encode():
         value = (value ^ byte) * 0x01000193 % 2**32
@@ -132,14 +149,26 @@ ORDERS = {"orders.eu": 5, "orders.us": 3}
 MOVE = '"orders.*": "shop.$1"'
 MOVED = {"shop.eu": 5, "shop.us": 3}
 BOTH = stream("S", "orders.*", "shop.*")
-MOVED_WELL = Side(MOVE, [BOTH], seen={"stored": {"S": MOVED}})
+SHOP = stream("S", "orders.>", "shop.>")
+SIX_OF_EACH = {**SHOP, "max_msgs_per_subject": 6}
+MOVED_WELL = moved(stored={"S": MOVED})
+KEPT_WELL = moved(
+    {**BOTH, "subject_transform": {"src": "*.*", "dest": "kept.$1.$2"}},
+    stored={"S": {"kept.shop.eu": 5, "kept.shop.us": 3}},
+)
 REGIONS = {"orders.eu.1": 5, "orders.us.1": 3, "orders.us.2": 2}
+REGIONS_MOVED = {"shop.1.eu": 5, "shop.1.us": 3, "shop.2.us": 2}
 KEYS = {f"k.{n}": 1 for n in range(1, 41)}
 MOVING = sum(fnv(n) % 3 != fnv(n) % 4 for n in range(1, 41))
 PAIRS = range(30)
+HALF = About(30, 50, sure=30)
+OLD_PAIRS = stream("S", "old.>", "one.>", "two.>")
 SETTINGS = {"config.eu.theme": 4, "config.us.theme": 1, "config.us.size": 1}
+SETTINGS_MOVED = {"last.theme.eu": 1, "last.theme.us": 1, "last.size.us": 1}
 LAST = stream("LAST", "last.>", max_msgs_per_subject=1)
 COPY: Config = {"name": "COPY"}
+CANARY = '"orders.*": [{dest: "orders.old.$1", weight: 70}, {dest: "new.$1", weight: 30}]'
+CAUGHT = ("info", "caught-by-stream")
 
 
 def partitioned(prefix: str, count: int) -> dict[str, int]:
@@ -151,40 +180,80 @@ MISTAKES = [
     Mistake(
         "collision",
         REGIONS,
-        Side(
-            '"orders.*.*": "shop.$2"',
-            [stream("S", "orders.>", "shop.>")],
-            seen={"stored": {"S": {"shop.1": 8, "shop.2": 2}}},
-        ),
-        Side(
-            '"orders.*.*": "shop.$2.$1"',
-            [stream("S", "orders.>", "shop.>")],
-            seen={"stored": {"S": {"shop.1.eu": 5, "shop.1.us": 3, "shop.2.us": 2}}},
-        ),
+        side('"orders.*.*": "shop.$2"', SHOP, stored={"S": {"shop.1": 8, "shop.2": 2}}),
+        side('"orders.*.*": "shop.$2.$1"', SHOP, stored={"S": REGIONS_MOVED}),
         [("error", "collision", 8, 2), ("warning", "irreversible", 10, 3)],
+        [("warning", "wildcards-dropped")],
+    ),
+    Mistake(
+        "limit-of-a-subject",
+        REGIONS,
+        side('"orders.*.*": "shop.$2"', SIX_OF_EACH, stored={"S": {"shop.1": 6, "shop.2": 2}}),
+        side('"orders.*.*": "shop.$2.$1"', SIX_OF_EACH, stored={"S": REGIONS_MOVED}),
+        [
+            ("error", "collision", 8, 2),
+            ("error", "limit-discards", 2, 2),
+            ("warning", "irreversible", 10, 3),
+        ],
         [("warning", "wildcards-dropped")],
     ),
     Mistake(
         "uncaptured",
         ORDERS,
-        Side(MOVE, [stream("S", "orders.*")], seen={"stored": {"S": {}}}),
+        moved(stream("S", "orders.*"), stored={"S": {}}),
         MOVED_WELL,
         [("error", "not-captured", 8, 2)],
+        [("warning", "escapes-stream")],
+    ),
+    Mistake(
+        "uncaptured-in-part",
+        ORDERS,
+        moved(
+            stream("S", "orders.*", "shop.eu"),
+            COPY | {"sources": [{"name": "S", "filter_subject": "orders.*"}]},
+            consumers={"S.old": ["orders.*"]},
+            stored={"S": {"shop.eu": 5}, "COPY": {}},
+            pending={"S.old": 0},
+        ),
+        moved(
+            BOTH,
+            copying("orders.*", "shop.*"),
+            consumers={"S.old": ["orders.*", "shop.*"]},
+            stored={"S": MOVED, "COPY": MOVED},
+            pending={"S.old": 8},
+        ),
+        [
+            ("error", "consumer-none", 8, 2),
+            ("error", "not-captured", 3, 1),
+            ("warning", "source-stops", 5, 1),
+        ],
+        [("warning", "escapes-stream"), ("warning", "source-stops")],
+    ),
+    Mistake(
+        "uncaptured-canary",
+        {"orders.a": 400, "orders.b": 600},
+        side(CANARY, stream("S", "orders.>"), tokens={"S": {"orders": About(1000, 70)}}),
+        side(
+            CANARY,
+            stream("S", "orders.>", "new.*"),
+            tokens={"S": {"orders": About(1000, 70), "new": About(1000, 30)}},
+        ),
+        [("error", "not-captured", 300, 2)],
         [("warning", "escapes-stream")],
     ),
     Mistake(
         # nats-server tries them in an order of its own: some pairs go one way, some the other.
         "overlapping-sources",
         {f"old.{n}.{end}": 1 for n in PAIRS for end in ("x.y", "x.z", "z.y")},
-        Side(
+        side(
             "\n".join(f'"old.{n}.*.y": "one.{n}.$1", "old.{n}.x.*": "two.{n}.$1"' for n in PAIRS),
-            [stream("S", "old.>", "one.>", "two.>")],
-            seen={"tokens": {"S": {"one": About(30, 50, sure=30), "two": About(30, 50, sure=30)}}},
+            OLD_PAIRS,
+            tokens={"S": {"one": HALF, "two": HALF}},
         ),
-        Side(
+        side(
             "\n".join(f'"old.{n}.*.y": "one.{n}.$1", "old.{n}.*.z": "two.{n}.$1"' for n in PAIRS),
-            [stream("S", "old.>", "one.>", "two.>")],
-            seen={"tokens": {"S": {"one": 60, "two": 30}}},
+            OLD_PAIRS,
+            tokens={"S": {"one": 60, "two": 30}},
         ),
         [("warning", "rule-overlap", 1, 1)] * 30,
         [("warning", "overlap")] * 30,
@@ -192,41 +261,36 @@ MISTAKES = [
     Mistake(
         "starved-consumer",
         ORDERS,
-        replace(
-            MOVED_WELL, consumers={"S.eu": ["orders.eu"], "S.all": []},
-            seen={"pending": {"S.eu": 0, "S.all": 8}},
-        ),
-        replace(
-            MOVED_WELL, consumers={"S.eu": ["orders.eu", "shop.eu"], "S.all": []},
-            seen={"pending": {"S.eu": 5, "S.all": 8}},
+        moved(consumers={"S.eu": ["orders.eu"], "S.all": []}, pending={"S.eu": 0, "S.all": 8}),
+        moved(
+            consumers={"S.eu": ["orders.eu", "shop.eu"], "S.all": []},
+            pending={"S.eu": 5, "S.all": 8},
         ),
         [("error", "consumer-none", 5, 1)],
     ),
     Mistake(
         "denials",
         ORDERS,
-        replace(
-            MOVED_WELL, permissions="{publish: ['orders.*', 'shop.eu']}",
-            seen={"denied": 3, "stored": {"S": {"shop.eu": 5}}},
+        moved(
+            permissions="{publish: ['orders.*', 'shop.eu']}",
+            denied=3,
+            stored={"S": {"shop.eu": 5}},
         ),
-        replace(
-            MOVED_WELL, permissions="{publish: ['orders.*', 'shop.*']}",
-            seen={"denied": 0, "stored": {"S": MOVED}},
-        ),
+        moved(permissions="{publish: ['orders.*', 'shop.*']}", denied=0, stored={"S": MOVED}),
         [("error", "publish-denied", 3, 1)],
     ),
     Mistake(
         "partition-change",
         KEYS,
-        Side(
+        side(
             '"k.*": "p.{{partition(4,1)}}.$1"',
-            [stream("S", "k.*", "p.>")],
-            seen={"stored": {"S": partitioned("p", 4)}},
+            stream("S", "k.*", "p.>"),
+            stored={"S": partitioned("p", 4)},
         ),
-        Side(
+        side(
             '"k.*": "q.{{partition(3,1)}}.$1"',
-            [stream("S", "k.*", "p.>", "q.>")],
-            seen={"stored": {"S": partitioned("q", 3)}},
+            stream("S", "k.*", "p.>", "q.>"),
+            stored={"S": partitioned("q", 3)},
         ),
         [("warning", "partition-moves", MOVING, MOVING)],
         current='"k.*": "p.{{partition(3,1)}}.$1"',
@@ -234,48 +298,28 @@ MISTAKES = [
     Mistake(
         "republish-cycle",
         ORDERS,
-        replace(
-            MOVED_WELL, streams=[{**BOTH, "republish": {"src": ">", "dest": ">"}}],
-            seen={"refused": {"S": 10052}},
-        ),
-        replace(
-            MOVED_WELL, streams=[{**BOTH, "republish": {"src": ">", "dest": "copy.>"}}],
-        ),
+        moved({**BOTH, "republish": {"src": ">", "dest": ">"}}, refused={"S": 10052}),
+        moved({**BOTH, "republish": {"src": ">", "dest": "copy.>"}}, stored={"S": MOVED}),
         checks=[("error", "refused")],
         refused="cycle",
     ),
     Mistake(
         "overlapping-source-filters",
         ORDERS,
-        replace(
-            MOVED_WELL,
-            streams=[BOTH, COPY | {"sources": [{"name": "S", "subject_transforms": [
-                {"src": "shop.*", "dest": ""}, {"src": "shop.eu", "dest": ""}]}]}],
-            seen={"refused": {"COPY": 10147}},
-        ),
-        replace(
-            MOVED_WELL,
-            streams=[BOTH, COPY | {"sources": [{"name": "S", "subject_transforms": [
-                {"src": "orders.*", "dest": ""}, {"src": "shop.*", "dest": ""}]}]}],
-            seen={"stored": {"S": MOVED, "COPY": MOVED}},
-        ),
+        moved(BOTH, copying("shop.*", "shop.eu"), refused={"COPY": 10147}),
+        moved(BOTH, copying("orders.*", "shop.*"), stored={"S": MOVED, "COPY": MOVED}),
         checks=[("error", "refused")],
         refused="overlap",
     ),
     Mistake(
         "overlapping-sources-of-a-stream",
         ORDERS,
-        replace(
-            MOVED_WELL,
-            streams=[BOTH, COPY | {"sources": [
-                {"name": "S"}, {"name": "S", "filter_subject": "shop.eu"}]}],
-            seen={"stored": {"S": MOVED, "COPY": {"shop.eu": 10, "shop.us": 3}}},
+        moved(
+            BOTH,
+            COPY | {"sources": [{"name": "S"}, {"name": "S", "filter_subject": "shop.eu"}]},
+            stored={"S": MOVED, "COPY": {"shop.eu": 10, "shop.us": 3}},
         ),
-        replace(
-            MOVED_WELL,
-            streams=[BOTH, COPY | {"sources": [{"name": "S"}]}],
-            seen={"stored": {"S": MOVED, "COPY": MOVED}},
-        ),
+        moved(BOTH, COPY | {"sources": [{"name": "S"}]}, stored={"S": MOVED, "COPY": MOVED}),
         [("warning", "check-sourced-twice", 0, 0)],
         [("warning", "sourced-twice")],
     ),
@@ -283,16 +327,15 @@ MISTAKES = [
         # What the weights leave over keeps its subject.
         "short-weights",
         {"orders.eu": 200},
-        Side(
+        side(
             '"orders.*": [{dest: "shop.$1", weight: 60}, {dest: "v2.$1", weight: 20}]',
-            [stream("S", "orders.*", "shop.*", "v2.*")],
-            seen={"tokens": {"S": {
-                "shop": About(200, 60), "v2": About(200, 20), "orders": About(200, 20)}}},
+            stream("S", "orders.*", "shop.*", "v2.*"),
+            tokens={"S": {"shop": About(200, 60), "v2": About(200, 20), "orders": About(200, 20)}},
         ),
-        Side(
+        side(
             '"orders.*": [{dest: "shop.$1", weight: 80}, {dest: "v2.$1", weight: 20}]',
-            [stream("S", "orders.*", "shop.*", "v2.*")],
-            seen={"tokens": {"S": {"shop": About(200, 80), "v2": About(200, 20)}}},
+            stream("S", "orders.*", "shop.*", "v2.*"),
+            tokens={"S": {"shop": About(200, 80), "v2": About(200, 20)}},
         ),
         [("warning", "check-remainder-kept", 200, 1)],
         [("warning", "remainder-kept")],
@@ -301,15 +344,15 @@ MISTAKES = [
         # With the source among the destinations, what the weights leave over is lost.
         "short-weights-with-the-source",
         {"orders": 200},
-        Side(
+        side(
             "orders: [{destination: orders, weight: 30}, {destination: shop, weight: 50}]",
-            [stream("S", "orders", "shop")],
-            seen={"tokens": {"S": {"orders": About(200, 30), "shop": About(200, 50)}}},
+            stream("S", "orders", "shop"),
+            tokens={"S": {"orders": About(200, 30), "shop": About(200, 50)}},
         ),
-        Side(
+        side(
             "orders: [{destination: orders, weight: 50}, {destination: shop, weight: 50}]",
-            [stream("S", "orders", "shop")],
-            seen={"tokens": {"S": {"orders": About(200, 50), "shop": About(200, 50)}}},
+            stream("S", "orders", "shop"),
+            tokens={"S": {"orders": About(200, 50), "shop": About(200, 50)}},
         ),
         [("error", "lost", 40, 1)],
         [("info", "loss")],
@@ -317,17 +360,17 @@ MISTAKES = [
     Mistake(
         "unknown-cluster",
         ORDERS,
-        Side(
+        side(
             '"orders.*": [{destination: "shop.east.$1", weight: 100, cluster: esat}'
             ', {destination: "shop.all.$1", weight: 100}]',
-            [stream("S", "orders.*", "shop.>")],
-            seen={"stored": {"S": {"shop.all.eu": 5, "shop.all.us": 3}}},
+            stream("S", "orders.*", "shop.>"),
+            stored={"S": {"shop.all.eu": 5, "shop.all.us": 3}},
         ),
-        Side(
+        side(
             '"orders.*": [{destination: "shop.east.$1", weight: 100, cluster: east}'
             ', {destination: "shop.all.$1", weight: 100}]',
-            [stream("S", "orders.*", "shop.>")],
-            seen={"stored": {"S": {"shop.east.eu": 5, "shop.east.us": 3}}},
+            stream("S", "orders.*", "shop.>"),
+            stored={"S": {"shop.east.eu": 5, "shop.east.us": 3}},
         ),
         [("error", "check-unknown-cluster", 8, 2)],
         [("error", "unknown-cluster")],
@@ -336,61 +379,53 @@ MISTAKES = [
     Mistake(
         "starved-import",
         ORDERS,
-        replace(MOVED_WELL, imports=["orders.*"], seen={"imported": 0}),
-        replace(MOVED_WELL, imports=["orders.*", "shop.*"], seen={"imported": 8}),
+        moved(imports=["orders.*"], imported=0),
+        moved(imports=["orders.*", "shop.*"], imported=8),
+        [("error", "export-none", 8, 2), ("error", "import-none", 8, 2)],
+        [("warning", "escapes-export")],
+    ),
+    Mistake(
+        "escaped-export",
+        ORDERS,
+        side(MOVE, imports=["orders.>"], imported=0),
+        side('"orders.*": "orders.v2.$1"', imports=["orders.>"], imported=8),
         [("error", "export-none", 8, 2), ("error", "import-none", 8, 2)],
         [("warning", "escapes-export")],
     ),
     Mistake(
         "last-values-collapse",
         SETTINGS,
-        Side(
-            '"config.*.*": "last.$2"',
-            [LAST],
-            seen={"stored": {"LAST": {"last.theme": 1, "last.size": 1}}},
-        ),
-        Side(
-            '"config.*.*": "last.$2.$1"',
-            [LAST],
-            seen={"stored": {"LAST": {
-                "last.theme.eu": 1, "last.theme.us": 1, "last.size.us": 1}}},
-        ),
+        side('"config.*.*": "last.$2"', LAST, stored={"LAST": {"last.theme": 1, "last.size": 1}}),
+        side('"config.*.*": "last.$2.$1"', LAST, stored={"LAST": SETTINGS_MOVED}),
         [
             ("error", "collision", 5, 2),
             ("error", "limit-discards", 1, 2),
             ("warning", "irreversible", 6, 3),
         ],
-        [("warning", "wildcards-dropped"), ("info", "caught-by-stream")],
+        [("warning", "wildcards-dropped"), CAUGHT],
         current='"config.*.*": "last.$1.$2"',
-        notes=[("info", "caught-by-stream")],
+        notes=[CAUGHT],
     ),
     Mistake(
         "overlapping-streams",
         ORDERS,
-        replace(
-            MOVED_WELL, streams=[BOTH, stream("T", "shop.eu")],
-            seen={"refused": {"T": 10065}, "stored": {"S": MOVED}},
-        ),
-        replace(
-            MOVED_WELL, streams=[BOTH, stream("T", "shops.eu")],
-            seen={"refused": {}, "stored": {"S": MOVED, "T": {}}},
-        ),
+        moved(BOTH, stream("T", "shop.eu"), refused={"T": 10065}, stored={"S": MOVED}),
+        moved(BOTH, stream("T", "shops.eu"), refused={}, stored={"S": MOVED, "T": {}}),
         [("error", "check-streams-overlap", 0, 0), ("warning", "captured-twice", 5, 1)],
-        [("error", "streams-overlap"), ("info", "caught-by-stream")],
+        [("error", "streams-overlap"), CAUGHT],
     ),
     Mistake(
         "mirror-filter",
         ORDERS,
-        replace(
-            MOVED_WELL,
-            streams=[BOTH, COPY | {"mirror": {"name": "S", "filter_subject": "orders.*"}}],
-            seen={"stored": {"S": MOVED, "COPY": {}}},
+        moved(
+            BOTH,
+            COPY | {"mirror": {"name": "S", "filter_subject": "orders.*"}},
+            stored={"S": MOVED, "COPY": {}},
         ),
-        replace(
-            MOVED_WELL,
-            streams=[BOTH, COPY | {"mirror": {"name": "S", "subject_transforms": [
-                {"src": "orders.*", "dest": ""}, {"src": "shop.*", "dest": ""}]}}],
-            seen={"stored": {"S": MOVED, "COPY": MOVED}},
+        moved(
+            BOTH,
+            COPY | {"mirror": copying("orders.*", "shop.*")["sources"][0]},
+            stored={"S": MOVED, "COPY": MOVED},
         ),
         [("error", "mirror-filter", 0, 0), ("warning", "source-stops", 8, 2)],
         [("warning", "mirror-filter")],
@@ -398,57 +433,45 @@ MISTAKES = [
     Mistake(
         "ingress-mismatch",
         ORDERS,
-        replace(
-            MOVED_WELL,
-            streams=[{**BOTH, "subject_transform": {"src": "orders.*", "dest": "kept.$1"}}],
-            seen={"stored": {"S": MOVED}},
+        moved(
+            {**BOTH, "subject_transform": {"src": "orders.*", "dest": "kept.$1"}},
+            stored={"S": MOVED},
         ),
-        replace(
-            MOVED_WELL,
-            streams=[{**BOTH, "subject_transform": {"src": "*.*", "dest": "kept.$1.$2"}}],
-            seen={"stored": {"S": {"kept.shop.eu": 5, "kept.shop.us": 3}}},
-        ),
+        KEPT_WELL,
         [("warning", "ingress-stops", 8, 2)],
     ),
     Mistake(
         "ingress-mismatch-from-the-start",
         ORDERS,
-        replace(
-            MOVED_WELL,
-            streams=[{**BOTH, "subject_transform": {"src": "bills.*", "dest": "kept.$1"}}],
-            seen={"stored": {"S": MOVED}},
+        moved(
+            {**BOTH, "subject_transform": {"src": "bills.*", "dest": "kept.$1"}},
+            stored={"S": MOVED},
         ),
-        replace(
-            MOVED_WELL,
-            streams=[{**BOTH, "subject_transform": {"src": "*.*", "dest": "kept.$1.$2"}}],
-            seen={"stored": {"S": {"kept.shop.eu": 5, "kept.shop.us": 3}}},
-        ),
+        KEPT_WELL,
         [("warning", "check-unreachable", 0, 0)],
         [("warning", "unreachable")],
     ),
     Mistake(
         "typo-in-a-source",
         ORDERS,
-        replace(MOVED_WELL, mappings='"ordres.*": "shop.$1"', seen={"stored": {"S": ORDERS}}),
+        side('"ordres.*": "shop.$1"', BOTH, stored={"S": ORDERS}),
         MOVED_WELL,
         [("info", "rule-not-seen", 0, 0), ("warning", "unmatched", 8, 2)],
-        [("info", "caught-by-stream")],
+        [CAUGHT],
     ),
     Mistake(
         "mistyped-consumer-filter",
         ORDERS,
-        replace(MOVED_WELL, consumers={"S.eu": ["order.eu", "shops.eu"]},
-                seen={"pending": {"S.eu": 0}}),
-        replace(MOVED_WELL, consumers={"S.eu": ["orders.eu", "shop.eu"]},
-                seen={"pending": {"S.eu": 5}}),
+        moved(consumers={"S.eu": ["order.eu", "shops.eu"]}, pending={"S.eu": 0}),
+        moved(consumers={"S.eu": ["orders.eu", "shop.eu"]}, pending={"S.eu": 5}),
         [("warning", "consumer-never", 0, 0)],
     ),
     Mistake(
         "wrong-account",
         ORDERS,
-        replace(MOVED_WELL, holder=OTHER, seen={"stored": {"S": ORDERS}}),
+        moved(holder=OTHER, stored={"S": ORDERS}),
         MOVED_WELL,
         refused="OTHER",
     ),
-]  # fmt: skip
+]
 """A new mistake is a row."""
