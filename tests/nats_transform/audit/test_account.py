@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as AnyMapping
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform import AccountMappings, Mapping
 from nats_transform.audit import (
     Account,
     Assessment,
@@ -20,16 +19,11 @@ from nats_transform.audit import (
     Verdict,
     assess,
 )
+from tests.nats_transform.audit.counts import START, came, canary, hour
 
-START = datetime(2026, 3, 1, tzinfo=UTC)
 SCOPE = (0, "shop.*", None)
-HALVES = Mapping("shop.*", [Destination("v1.$1", 50), Destination("v2.$1", 50)])
-TENTH = Mapping("shop.*", [Destination("v1.$1", 90), Destination("v2.$1", 10)])
-CANARY = Mapping("shop.*", [Destination("v1.$1", 99), Destination("v2.$1", 1)])
-
-
-def hour(number: int) -> datetime:
-    return START + timedelta(hours=number)
+HALVES, TENTH, CANARY = canary(50, 50), canary(90, 10), canary(99, 1)
+MISSING = "of 100,000 published messages are missing"
 
 
 def audit(
@@ -72,57 +66,33 @@ def check(account: Account) -> None:
 @pytest.mark.parametrize(
     ("mapping", "stored", "published", "verdict", "cause"),
     [
-        (HALVES, {"v1.$1": 50_000, "v2.$1": 50_000}, None, Verdict.WITHIN, ""),
-        (HALVES, {"v1.$1": 50_000, "v2.$1": 50_000}, 100_000, Verdict.WITHIN, ""),
-        (HALVES, {"v1.$1": 49_960, "v2.$1": 49_980}, 100_000, Verdict.WITHIN, ""),
-        (
-            HALVES,
-            {"v1.$1": 50_000, "v2.$1": 5_460},
-            100_000,
-            Verdict.OUTSIDE,
-            "44,540 of 100,000 published messages are missing",
-        ),
+        (HALVES, came(50_000, 50_000), None, Verdict.WITHIN, ""),
+        (HALVES, came(50_000, 50_000), 100_000, Verdict.WITHIN, ""),
+        (HALVES, came(49_960, 49_980), 100_000, Verdict.WITHIN, ""),
+        (HALVES, came(50_000, 5_460), 100_000, Verdict.OUTSIDE, f"44,540 {MISSING}"),
         # What is left of halves looks like 90 and 10 %.
-        (
-            TENTH,
-            {"v1.$1": 50_000, "v2.$1": 5_460},
-            100_000,
-            Verdict.OUTSIDE,
-            "44,540 of 100,000 published messages are missing",
-        ),
-        (
-            HALVES,
-            {"v1.$1": 49_900, "v2.$1": 49_100},
-            100_000,
-            Verdict.UNDECIDED,
-            "1,000 of 100,000 published messages are missing",
-        ),
+        (TENTH, came(50_000, 5_460), 100_000, Verdict.OUTSIDE, f"44,540 {MISSING}"),
+        (HALVES, came(49_900, 49_100), 100_000, Verdict.UNDECIDED, f"1,000 {MISSING}"),
         # What is missing may all be the canary's: the tolerance of a small weight is small.
-        (
-            CANARY,
-            {"v1.$1": 99_000, "v2.$1": 100},
-            100_000,
-            Verdict.OUTSIDE,
-            "900 of 100,000 published messages are missing",
-        ),
+        (CANARY, came(99_000, 100), 100_000, Verdict.OUTSIDE, f"900 {MISSING}"),
         (HALVES, {}, 100_000, Verdict.OUTSIDE, "100,000 of 100,000 published messages"),
         # Others publish to v1: 50 % look like 10 %.
         (
             TENTH,
-            {"v1.$1": 90_000, "v2.$1": 10_000},
+            came(90_000, 10_000),
             20_000,
             Verdict.OUTSIDE,
             "80,000 of 100,000 stored messages were not published to the mapping",
         ),
         (
             HALVES,
-            {"v1.$1": 25_000, "v2.$1": 25_000, "shop.*": 50_000},
+            came(25_000, 25_000, unmapped=50_000),
             None,
             Verdict.OUTSIDE,
             "50,000 of 100,000 messages kept the mapping's source",
         ),
-        (HALVES, {"shop.*": 50_000}, None, Verdict.OUTSIDE, "50,000 of 50,000 messages kept"),
-        (HALVES, {"v1.$1": 50_000, "v2.$1": 50_000, "shop.*": 100}, None, Verdict.WITHIN, ""),
+        (HALVES, came(unmapped=50_000), None, Verdict.OUTSIDE, "50,000 of 50,000 messages kept"),
+        (HALVES, came(50_000, 50_000, unmapped=100), None, Verdict.WITHIN, ""),
     ],
 )
 def test_verdicts(
@@ -147,14 +117,13 @@ def test_verdicts(
 
 
 def test_messages_stored_in_the_next_hour_are_not_missing() -> None:
-    hours = [{"v1.$1": 49_500, "v2.$1": 49_500}, {"v1.$1": 50_500, "v2.$1": 50_500}]
+    hours = [came(49_500, 49_500), came(50_500, 50_500)]
     found = audit(HALVES, hours, {hour(0): 100_000, hour(1): 100_000})
     assert found.verdict is Verdict.WITHIN
     (account,) = found.accounts
     assert (account.missing, account.unpublished) == (0, 0)
     # But the direct messages of the evening do not stand in for those lost in the morning.
-    halves = {"v1.$1": 50_000, "v2.$1": 50_000}
-    hours = [{"v1.$1": 45_000, "v2.$1": 45_000}, *[halves] * 3, {"v1.$1": 60_000, "v2.$1": 50_000}]
+    hours = [came(45_000, 45_000), *[came(50_000, 50_000)] * 3, came(60_000, 50_000)]
     found = audit(HALVES, hours, {hour(n): 100_000 for n in range(5)})
     assert found.verdict is Verdict.OUTSIDE
     (account,) = found.accounts
@@ -162,8 +131,7 @@ def test_messages_stored_in_the_next_hour_are_not_missing() -> None:
 
 
 def test_a_loss_of_one_hour_is_found_in_that_hour() -> None:
-    halves = {"v1.$1": 50_000, "v2.$1": 50_000}
-    hours = [*[halves] * 100, {"v1.$1": 50_000, "v2.$1": 0}]
+    hours = [*[came(50_000, 50_000)] * 100, came(50_000, 0)]
     published = {hour(n): 100_000 for n in range(101)}
     found = audit(HALVES, hours, published, criteria=Criteria(by="hour"))
     (rule,) = found.rules
@@ -173,14 +141,14 @@ def test_a_loss_of_one_hour_is_found_in_that_hour() -> None:
 
 
 def test_one_number_for_all_hours_leaves_open_which_hour_misses_messages() -> None:
-    halves = {"v1.$1": 50_000, "v2.$1": 50_000}
-    hours = [halves, {"v1.$1": 47_000, "v2.$1": 47_000}]
+    halves = came(50_000, 50_000)
+    hours = [halves, came(47_000, 47_000)]
     found = audit(HALVES, hours, 200_000, criteria=Criteria(by="hour"))
     (rule,) = found.rules
     assert rule.verdict is Verdict.OUTSIDE
     assert {part.verdict for part in rule.buckets} == {Verdict.UNDECIDED}
     # An hour that is off by more than is missing is outside all the same.
-    hours = [halves, {"v1.$1": 80_000, "v2.$1": 20_000}]
+    hours = [halves, came(80_000, 20_000)]
     found = audit(HALVES, hours, 200_100, criteria=Criteria(by="hour"))
     assert [part.verdict for part in found.rules[0].buckets] == [Verdict.WITHIN, Verdict.OUTSIDE]
 
@@ -203,15 +171,10 @@ def test_one_number_for_all_hours_leaves_open_which_hour_misses_messages() -> No
 def test_what_is_doubled(
     published: Hours, doubled: Doubled, expected: tuple[int | None, ...]
 ) -> None:
-    found = audit(HALVES, [{"v1.$1": 50_000, "v2.$1": 50_000}], published, doubled)
-    (account,) = found.accounts
+    (account,) = audit(HALVES, [came(50_000, 50_000)], published, doubled).accounts
     check(account)
-    assert expected == (
-        account.published,
-        account.doubled,
-        account.missing,
-        account.unpublished,
-    )
+    found = (account.published, account.doubled, account.missing, account.unpublished)
+    assert found == expected
 
 
 def test_a_cluster_whose_messages_are_all_missing_is_no_cluster_without_messages() -> None:

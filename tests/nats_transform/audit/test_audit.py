@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -21,9 +20,9 @@ from nats_transform.audit import (
     assess,
     is_audited,
 )
+from tests.nats_transform.audit.counts import START, came, canary, hour
 
-START = datetime(2026, 3, 1, tzinfo=UTC)
-CANARY = Mapping("shop.*", [Destination("v1.$1", 98), Destination("v2.$1", 2)])
+CANARY = canary(98, 2)
 
 
 def tallies(
@@ -34,10 +33,9 @@ def tallies(
     first: int = 0,
 ) -> Iterator[Tally]:
     """One dict of destination to count for each hour."""
-    for hour, ends in enumerate(counts, start=first):
+    for number, ends in enumerate(counts, start=first):
         for destination, count in ends.items():
-            at = START + timedelta(hours=hour)
-            yield Tally(cluster, at, (End(source, destination),), count, period)
+            yield Tally(cluster, hour(number), (End(source, destination),), count, period)
 
 
 def audit(
@@ -69,7 +67,7 @@ def one(assessment: Assessment) -> MappingAudit:
     ids=["right", "doubled", "stuck", "few", "edge", "none"],
 )
 def test_verdicts(v1: int, v2: int, verdict: Verdict, reason: str) -> None:
-    found = audit([CANARY], list(tallies("shop.*", [{"v1.$1": v1, "v2.$1": v2}])))
+    found = audit([CANARY], list(tallies("shop.*", [came(v1, v2)])))
     assert found.verdict is one(found).verdict is verdict
     assert reason in one(found).reason
 
@@ -91,10 +89,10 @@ def test_verdicts(v1: int, v2: int, verdict: Verdict, reason: str) -> None:
 def test_a_destination_without_messages_is_never_within(
     weight: int, tolerance: float, got: int, verdict: Verdict, sequential: bool
 ) -> None:
-    canary = Mapping("shop.*", [Destination("v1.$1", 100 - weight), Destination("v2.$1", weight)])
-    counts = list(tallies("shop.*", [{"v1.$1": 20_000 - got, "v2.$1": got}]))
+    mappings = AccountMappings([canary(100 - weight, weight)])
+    counts = list(tallies("shop.*", [came(20_000 - got, got)]))
     criteria = Criteria(tolerance, sequential=sequential)
-    found = one(assess([Period(AccountMappings([canary]), "v")], counts, criteria))
+    found = one(assess([Period(mappings, "v")], counts, criteria))
     assert found.verdict is verdict
     allowed = min(tolerance, weight / 2, 50 - weight / 2)
     assert [end.tolerance for end in found.destinations] == pytest.approx([allowed] * 2)
@@ -102,7 +100,7 @@ def test_a_destination_without_messages_is_never_within(
 
 def test_a_mapping_without_messages_has_a_rule_and_no_say() -> None:
     other = Mapping("other", [Destination("a", 50)])
-    counts = list(tallies("shop.*", [{"v1.$1": 98_000, "v2.$1": 2_000}]))
+    counts = list(tallies("shop.*", [came(98_000, 2_000)]))
     found = audit([CANARY, other], counts)
     assert [rule.verdict for rule in found.rules] == [Verdict.WITHIN, Verdict.NOTHING]
     assert found.verdict is Verdict.WITHIN
@@ -138,7 +136,7 @@ def test_what_is_audited(mapping: Mapping, audited: bool) -> None:
 
 
 def test_a_bucket_that_is_outside_makes_the_rule_outside() -> None:
-    hours = [{"v1.$1": 98_000, "v2.$1": 2_000}] * 47 + [{"v1.$1": 92_000, "v2.$1": 8_000}]
+    hours = [came(98_000, 2_000)] * 47 + [came(92_000, 8_000)]
     criteria = Criteria(1.0, 0.99, "hour")
     found = assess([Period(AccountMappings([CANARY]))], list(tallies("shop.*", hours)), criteria)
     rule = one(found)
@@ -156,8 +154,7 @@ def test_a_change_of_weights_splits_the_time_into_regimes() -> None:
     ]
     rule = one(audit([CANARY], list(tallies("shop.*", hours))))
     edges = [(regime.from_, regime.to) for regime in rule.regimes]
-    at = [START + timedelta(hours=h) for h in (0, 30, 40, 60)]
-    assert edges == list(pairwise(at))
+    assert edges == list(pairwise(map(hour, (0, 30, 40, 60))))
     assert [regime.verdict for regime in rule.regimes] == [
         Verdict.WITHIN,
         Verdict.OUTSIDE,
@@ -167,27 +164,26 @@ def test_a_change_of_weights_splits_the_time_into_regimes() -> None:
 
 
 def test_each_version_is_held_against_its_own_time() -> None:
-    later = Mapping("shop.*", [Destination("v1.$1", 50), Destination("v2.$1", 50)])
-    change = START + timedelta(hours=2)
+    change = hour(2)
     periods = [
         Period(AccountMappings([CANARY]), "one", None, change),
-        Period(AccountMappings([later]), "two", change, None),
+        Period(AccountMappings([canary(50, 50)]), "two", change, None),
     ]
     counts = [
-        *tallies("shop.*", [{"v1.$1": 49_000, "v2.$1": 1_000}] * 2),
-        *tallies("shop.*", [{"v1.$1": 50_000, "v2.$1": 50_000}] * 2, period=1, first=2),
+        *tallies("shop.*", [came(49_000, 1_000)] * 2),
+        *tallies("shop.*", [came(50_000, 50_000)] * 2, period=1, first=2),
     ]
     found = assess(periods, counts, Criteria())
     assert [(r.mapping_version, r.verdict, r.from_, r.to) for r in found.rules] == [
         ("one", Verdict.WITHIN, START, change),
-        ("two", Verdict.WITHIN, change, START + timedelta(hours=4)),
+        ("two", Verdict.WITHIN, change, hour(4)),
     ]
 
 
 def test_a_total_that_hides_clusters_that_differ_is_called_out() -> None:
     counts = [
-        *tallies("shop.*", [{"v1.$1": 96_000, "v2.$1": 4_000}], "east"),
-        *tallies("shop.*", [{"v1.$1": 100_000, "v2.$1": 0}], "west"),
+        *tallies("shop.*", [came(96_000, 4_000)], "east"),
+        *tallies("shop.*", [came(100_000, 0)], "west"),
     ]
     found = audit([CANARY], counts)
     (total,) = found.clusters
@@ -204,9 +200,7 @@ def test_a_total_that_hides_clusters_that_differ_is_called_out() -> None:
 
 def test_a_dead_canary_that_no_cluster_shows_by_itself() -> None:
     counts = [
-        one
-        for number in range(40)
-        for one in tallies("shop.*", [{"v1.$1": 400, "v2.$1": 0}], f"c{number:02}")
+        one for number in range(40) for one in tallies("shop.*", [came(400, 0)], f"c{number:02}")
     ]
     found = audit([CANARY], counts)
     (total,) = found.clusters
@@ -234,7 +228,7 @@ def test_clusters_with_weights_of_their_own() -> None:
 
 
 def test_ambiguous_messages_widen_the_interval() -> None:
-    certain = list(tallies("shop.*", [{"v1.$1": 98_000, "v2.$1": 2_000}]))
+    certain = list(tallies("shop.*", [came(98_000, 2_000)]))
     both = (End("shop.*", "v1.$1"), End("shop.*", "v2.$1"))
     for count, verdict in ((500, Verdict.WITHIN), (2_000, Verdict.UNDECIDED)):
         rule = one(audit([CANARY], [*certain, Tally(None, START, both, count)]))
@@ -248,7 +242,7 @@ def test_ambiguous_messages_widen_the_interval() -> None:
 
 
 def test_messages_of_another_publisher_widen_one_side() -> None:
-    certain = list(tallies("shop.*", [{"v1.$1": 98_000, "v2.$1": 2_000}]))
+    certain = list(tallies("shop.*", [came(98_000, 2_000)]))
     foreign = (End("shop.*", "v2.$1"), End("", "another publisher"))
     found = one(audit([CANARY], [*certain, Tally(None, START, foreign, 3_000)]))
     alone = one(audit([CANARY], certain))
@@ -274,7 +268,7 @@ def test_a_hidden_end_is_inferred_from_what_was_published(by_hour: bool) -> None
     mapping = Mapping("a", [Destination("b", 30), Destination("a", 10)])
     hidden = frozenset({End("a", "")})
     counts = list(tallies("a", [{"b": 15_000, "a": 5_000}] * 2))
-    hours = {START: 50_000, START + timedelta(hours=1): 50_000}
+    hours = {hour(0): 50_000, hour(1): 50_000}
     published = {(0, "a", None): hours if by_hour else 100_000}
     rule = one(audit([mapping], counts, hidden=hidden, published=published))
     lost = rule.destinations[-1]
@@ -285,14 +279,12 @@ def test_a_hidden_end_is_inferred_from_what_was_published(by_hour: bool) -> None
 
 def test_one_visible_destination_alone_decides_nothing() -> None:
     counts = list(tallies("shop.*", [{"v2.$1": 50_000}]))
-    rule = one(audit([CANARY], counts, hidden=frozenset({End("shop.*", "v1.$1")})))
+    hidden = frozenset({End("shop.*", "v1.$1")})
+    rule = one(audit([CANARY], counts, hidden=hidden))
     assert rule.verdict is Verdict.UNDECIDED
     assert "only one destination" in rule.reason
-    published = {(0, "shop.*", None): 50_000 * 50}
-    hidden = frozenset({End("shop.*", "v1.$1")})
-    assert one(audit([CANARY], counts, hidden=hidden, published=published)).verdict is (
-        Verdict.WITHIN
-    )
+    rule = one(audit([CANARY], counts, hidden=hidden, published={(0, "shop.*", None): 50_000 * 50}))
+    assert rule.verdict is Verdict.WITHIN
 
 
 def test_a_destination_of_another_cluster_has_weight_nothing() -> None:
@@ -325,8 +317,7 @@ RUNS = 250
 
 def simulated(rng: np.random.Generator, sizes: dict[tuple[str, str], int]) -> Iterator[Tally]:
     for (source, cluster), shares in SPLITS.items():
-        for hour in range(3):
-            at = START + timedelta(hours=9 * hour)
+        for at in (hour(0), hour(9), hour(18)):
             counts = rng.multinomial(sizes[source, cluster] // 3, list(shares.values()))
             for destination, count in zip(shares, counts.tolist(), strict=True):
                 yield Tally(cluster, at, (End(source, destination),), count)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from itertools import product
 
 import numpy as np
 import pytest
 
-from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform import AccountMappings
 from nats_transform.audit import (
     Criteria,
     End,
@@ -21,10 +20,10 @@ from nats_transform.audit import (
     statistics,
 )
 from nats_transform.audit.statistics import Counts, Floats
+from tests.nats_transform.audit.counts import came, canary, hour
 
 CANARIES, LOOKS = 2_000, 200
 CONFIDENCE = 0.99
-START = datetime(2026, 3, 1, tzinfo=UTC)
 SHARES = [(0.02, 0.01), (0.01, 0.01), (0.1, 0.02), (0.5, 0.05)]
 
 
@@ -118,35 +117,27 @@ def test_an_edge_that_no_share_can_cross_is_no_evidence(edge: float) -> None:
     assert (sequential.evidence([5, 5], [5, 5], [0, 1], edge, 0.01) <= 0).all()
 
 
-MAPPINGS = AccountMappings([Mapping("shop.*", [Destination("v1.$1", 98), Destination("v2.$1", 2)])])
-
-
-def look(hours: int, stale: int | None = None, cluster: str = "east") -> MappingAudit:
+def look(hours: int, stale: int | None = None) -> MappingAudit:
     """The audit after some hours, one of which may have had 10 % for the canary."""
     rng = np.random.default_rng(4)
     tallies = []
-    for hour in range(hours):
-        canary = int(rng.binomial(4000, 0.10 if hour == stale else 0.02))
-        for name, count in (("v1.$1", 4000 - canary), ("v2.$1", canary)):
-            at = START + timedelta(hours=hour)
-            tallies.append(Tally(cluster, at, (End("shop.*", name),), count))
-    criteria = Criteria(by="hour", sequential=True)
-    (rule,) = assess([Period(MAPPINGS)], tallies, criteria).rules
+    for number in range(hours):
+        hits = int(rng.binomial(4000, 0.10 if number == stale else 0.02))
+        for name, count in came(4000 - hits, hits).items():
+            tallies.append(Tally("east", hour(number), (End("shop.*", name),), count))
+    periods = [Period(AccountMappings([canary(98, 2)]))]
+    (rule,) = assess(periods, tallies, Criteria(by="hour", sequential=True)).rules
     return rule
 
 
 def test_the_stale_hour_is_found_at_its_look_and_stays_found() -> None:
     stale = 5
-    assert [look(hours, stale).verdict is Verdict.OUTSIDE for hours in (4, 5, 6, 24)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    rule = look(24, stale)
-    assert rule.alarm == START + timedelta(hours=stale + 1)
+    seen = [look(hours, stale) for hours in (4, 5, 6, 24)]
+    assert [rule.verdict is Verdict.OUTSIDE for rule in seen] == [False, False, True, True]
+    rule = seen[-1]
+    assert rule.alarm == hour(stale + 1)
     out = [bucket.from_ for bucket in rule.buckets if bucket.verdict is Verdict.OUTSIDE]
-    assert out == [START + timedelta(hours=stale)]
+    assert out == [hour(stale)]
     assert "2026-03-01 05:00" in rule.reason
     assert rule.test is None
     right = look(24)

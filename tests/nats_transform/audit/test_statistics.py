@@ -173,12 +173,7 @@ def test_a_share_on_the_edge_is_never_settled() -> None:
     assert near < nearer
 
 
-def test_homogeneity() -> None:
-    rng = np.random.default_rng(3)
-    alike = [rng.multinomial(10_000, (0.02, 0.98)) for _ in range(3)]
-    assert statistics.homogeneity(alike).p_value > 0.001
-    apart = [*alike, rng.multinomial(10_000, (0.05, 0.95))]
-    assert statistics.homogeneity(apart).p_value < 1e-6
+def test_no_counts_are_homogeneous() -> None:
     assert statistics.homogeneity([[5, 5], [0, 0]]).p_value == 1
 
 

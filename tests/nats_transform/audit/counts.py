@@ -1,0 +1,25 @@
+"""Mappings whose messages are counted, and what came of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from nats_transform import Destination, Mapping
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def hour(number: int) -> datetime:
+    return START + timedelta(hours=number)
+
+
+def canary(*weights: int) -> Mapping:
+    """A mapping with as many destinations."""
+    ends = [Destination(f"v{n}.$1", weight) for n, weight in enumerate(weights, 1)]
+    return Mapping("shop.*", ends)
+
+
+def came(*counts: int, unmapped: int = 0) -> dict[str, int]:
+    """The messages that came to each destination of a canary, and those that kept their source."""
+    found = {f"v{n}.$1": count for n, count in enumerate(counts, 1)}
+    return found | ({"shop.*": unmapped} if unmapped else {})
