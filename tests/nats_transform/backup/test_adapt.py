@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform import AccountMappings
 from nats_transform.backup.adapt import adapted_config, adapted_filters
 from nats_transform.backup.consumers import filters_of, with_filters
 from nats_transform.errors import InvalidBackup
@@ -15,43 +15,28 @@ from nats_transform.mappings.moves import moves
 from nats_transform.mappings.subject import is_subset, subscribes
 from nats_transform.migration.room.filters import narrowed, widened
 from nats_transform.migration.room.gone import Gone
-
-
-def mappings(*rules: tuple[str, Any]) -> AccountMappings:
-    """Mappings to one destination each, or to several with weights."""
-    return AccountMappings(
-        [
-            Mapping(
-                source,
-                [Destination(to)]
-                if isinstance(to, str)
-                else [Destination(subject, weight) for subject, weight in to.items()],
-            )
-            for source, to in rules
-        ]
-    )
-
+from tests.support.rules import mappings
 
 CASES = [
-    pytest.param([], ["a.*"], ["a.*"], id="no-mapping"),
-    pytest.param([("b.*", "c.$1")], ["a.*"], ["a.*"], id="another-subject"),
-    pytest.param([("a.*", "b.$1")], ["a.*"], ["b.*"], id="all-of-it"),
-    pytest.param([("a.*", "b.$1")], ["a.x"], ["b.x"], id="one-subject"),
-    pytest.param([("a.*.*", "b.$2.$1")], ["a.x.*", "a.*.y"], ["b.*.x", "b.y.*"], id="swapped"),
-    pytest.param([("a.>", "b.>")], ["a.x.>"], ["b.x.>"], id="tail"),
-    pytest.param([("a.x", "b")], ["a.*"], ["b", "a.*"], id="a-part-of-it"),
-    pytest.param([("a.*", {"b.$1": 40, "c.$1": 60})], ["a.*"], ["b.*", "c.*"], id="weights"),
-    pytest.param([("a.x", {"b": 40})], ["a.x"], ["b", "a.x"], id="weights-that-leave-a-rest"),
-    pytest.param([("a.x", {"a.x": 10, "b": 40})], ["a.x"], ["a.x", "b"], id="lost"),
-    pytest.param([("a.*", "b.{{partition(3,1)}}.$1")], ["a.*"], ["b.*.*"], id="partition"),
-    pytest.param([("a.*", "b.{{partition(1,1)}}.$1")], ["a.x"], ["b.0.x"], id="known-partition"),
-    pytest.param([("a.*", "b.{{split(1,-)}}.c")], ["a.*"], ["b.>"], id="split"),
-    pytest.param([("a.*", "b.{{random(3)}}")], ["a.x"], ["b.*"], id="random"),
-    pytest.param([("a.x", "b"), ("a.*", "c.$1")], ["a.*"], ["b", "c.*"], id="first-rule-first"),
-    pytest.param([("a.*", "all.$1"), ("b.*", "all.$1")], ["a.*", "b.*"], ["all.*"], id="merged"),
-    pytest.param([("a.*", "b.c.$1")], ["a.*", "b.>"], ["b.>"], id="into-another"),
+    pytest.param({}, ["a.*"], ["a.*"], id="no-mapping"),
+    pytest.param({"b.*": "c.$1"}, ["a.*"], ["a.*"], id="another-subject"),
+    pytest.param({"a.*": "b.$1"}, ["a.*"], ["b.*"], id="all-of-it"),
+    pytest.param({"a.*": "b.$1"}, ["a.x"], ["b.x"], id="one-subject"),
+    pytest.param({"a.*.*": "b.$2.$1"}, ["a.x.*", "a.*.y"], ["b.*.x", "b.y.*"], id="swapped"),
+    pytest.param({"a.>": "b.>"}, ["a.x.>"], ["b.x.>"], id="tail"),
+    pytest.param({"a.x": "b"}, ["a.*"], ["b", "a.*"], id="a-part-of-it"),
+    pytest.param({"a.*": [("b.$1", 40), ("c.$1", 60)]}, ["a.*"], ["b.*", "c.*"], id="weights"),
+    pytest.param({"a.x": [("b", 40)]}, ["a.x"], ["b", "a.x"], id="weights-that-leave-a-rest"),
+    pytest.param({"a.x": [("a.x", 10), ("b", 40)]}, ["a.x"], ["a.x", "b"], id="lost"),
+    pytest.param({"a.*": "b.{{partition(3,1)}}.$1"}, ["a.*"], ["b.*.*"], id="partition"),
+    pytest.param({"a.*": "b.{{partition(1,1)}}.$1"}, ["a.x"], ["b.0.x"], id="known-partition"),
+    pytest.param({"a.*": "b.{{split(1,-)}}.c"}, ["a.*"], ["b.>"], id="split"),
+    pytest.param({"a.*": "b.{{random(3)}}"}, ["a.x"], ["b.*"], id="random"),
+    pytest.param({"a.x": "b", "a.*": "c.$1"}, ["a.*"], ["b", "c.*"], id="first-rule-first"),
+    pytest.param({"a.*": "all.$1", "b.*": "all.$1"}, ["a.*", "b.*"], ["all.*"], id="merged"),
+    pytest.param({"a.*": "b.c.$1"}, ["a.*", "b.>"], ["b.>"], id="into-another"),
     pytest.param(
-        [("a.*.*", "t.v2.$1.{{left(2,1)}}.$2")],
+        {"a.*.*": "t.v2.$1.{{left(2,1)}}.$2"},
         ["a.x.>"],
         ["t.v2.x.*.*", "a.x.>"],
         id="crossing",
@@ -61,9 +46,9 @@ CASES = [
 
 @pytest.mark.parametrize(("rules", "filters", "adapted"), CASES)
 def test_a_plan_writes_the_same_filters(
-    rules: list[Any], filters: list[str], adapted: list[str]
+    rules: dict[str, Any], filters: list[str], adapted: list[str]
 ) -> None:
-    changing = moves(AccountMappings([]), mappings(*rules))
+    changing = moves(AccountMappings([]), mappings(rules))
     both = widened(filters, changing)
     assert all(any(is_subset(one, of=other) for other in both) for one in adapted)
     after = narrowed(filters, both, Gone([], [], changing).published)
@@ -71,9 +56,9 @@ def test_a_plan_writes_the_same_filters(
 
 
 @pytest.mark.parametrize(("rules", "filters", "adapted"), CASES)
-def test_filters(rules: list[Any], filters: list[str], adapted: list[str]) -> None:
+def test_filters(rules: dict[str, Any], filters: list[str], adapted: list[str]) -> None:
     """And each subject that was covered is covered, whatever becomes of it."""
-    made = mappings(*rules)
+    made = mappings(rules)
     assert adapted_filters(filters, made) == adapted
     for size in (1, 2, 3):
         for tokens in product("abcxy", repeat=size):
@@ -104,7 +89,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("config", "message"), REFUSED)
 def test_what_cannot_be_adapted(config: dict[str, Any], message: str) -> None:
-    made = mappings(("a.*", "b.$1"))
+    made = mappings({"a.*": "b.$1"})
     with pytest.raises(InvalidBackup, match=message) as caught:
         adapted_config({"name": "S", "subjects": ["a.*"]} | config, made)
     assert "--config" in str(caught.value)
@@ -115,10 +100,10 @@ def test_the_rest_of_a_configuration_stays() -> None:
         "name": "S", "subjects": ["a.*", "c"], "max_age": 10**9, "metadata": {"x": "y"},
         "unknown": 1, "subject_transform": {"src": "c", "dest": "d"},
     }  # fmt: skip
-    found = adapted_config(config, mappings(("a.*", "b.$1")))
+    found = adapted_config(config, mappings({"a.*": "b.$1"}))
     assert found == config | {"subjects": ["b.*", "c"]}
     mirror = {"name": "M", "mirror": {"name": "S"}}
-    assert adapted_config(mirror, mappings(("a.*", "b.$1"))) == mirror
+    assert adapted_config(mirror, mappings({"a.*": "b.$1"})) == mirror
 
 
 def test_filters_of_consumers() -> None:

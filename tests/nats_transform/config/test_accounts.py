@@ -72,9 +72,13 @@ REFUSED = [
      1, 27, "'destination' and 'dest' (line 1) set the same thing"),
     ("mappings under two names", "maps {}\nmappings {}", 2, 1, "set the same thing"),
     ("weights above 100", "mappings { x: y, foo: [{dest: a, weight: 60}, {dest: b, weight: 60}] }",
-     1, 18, "to 120; at most 100"),
+     1, 18, "brings the weights for all clusters to 120; at most 100"),
     ("destination twice", "mappings { foo: [{dest: a, weight: 6}, {dest: a, weight: 6}] }",
      1, 12, "listed twice"),
+    ("destination twice, of two clusters",
+     "mappings { foo: [{dest: a, weight: 6}, {dest: a, weight: 6, cluster: x}] }",
+     1, 12, "listed twice"),
+    ("a wildcard that is not there", "mappings { foo.*: b.$2 }", 1, 12, "b.$2"),
     ("unknown function", 'mappings { foo.*: "{{nope(1)}}" }', 1, 12, "unknown mapping function"),
     ("of another account", "accounts { B { mappings { a..b: c }\n}\n A {} }", 1, 27, "not a valid"),
     ("reserved account", "accounts { $G {} }", 1, 12, "reserved"),
@@ -112,15 +116,10 @@ def test_mappings_that_are_refused(
     assert (raised.value.line, raised.value.column) == (line, column)
 
 
-def test_the_names_of_the_accounts(tmp_path: Path) -> None:
-    path = tmp_path / "server.conf"
-    path.write_text("accounts { B {}, A {} }")
-    assert accounts(path) == ("$G", "B", "A")
-
-
 def test_an_unknown_account_lists_those_there_are(tmp_path: Path) -> None:
     path = tmp_path / "server.conf"
     path.write_text("accounts { B {}, A {} }")
+    assert accounts(path) == ("$G", "B", "A")
     with pytest.raises(InvalidConfig, match=r"no account 'C'; the file has '\$G', 'B', 'A'"):
         load(path, "C")
 

@@ -9,10 +9,11 @@ from typing import Any
 import nkeys
 import pytest
 
-from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
+from nats_transform import AccountMappings, InvalidConfig
 from nats_transform.config import accounts, decode_account, load, load_all, shared_by
 from tests.support import jwt_signing
 from tests.support.jwt_signing import part, public
+from tests.support.rules import mappings
 
 
 def key(kind: int, byte: int) -> Any:
@@ -32,29 +33,21 @@ MAPPINGS = {
     ],
     "a": [{"subject": "b", "weight": 0}],
 }
-MEANING = AccountMappings(
-    [
-        Mapping(
-            "orders.*",
-            [
-                Destination("orders.v1.$1", 90),
-                Destination("orders.v2.$1", 10),
-                Destination("orders.east.$1", 100, "east"),
-            ],
-        ),
-        Mapping("a", [Destination("b", 100)]),
-    ]
+MEANING = mappings(
+    {
+        "orders.*": [
+            ("orders.v1.$1", 90),
+            ("orders.v2.$1", 10),
+            ("orders.east.$1", 100, "east"),
+        ],
+        "a": "b",
+    }
 )
 
 
-def claims(mappings: object = MAPPINGS, kind: str = "account") -> dict[str, Any]:
-    return {
-        "jti": "X",
-        "iss": public(OPERATOR),
-        "name": "ORDERS",
-        "sub": public(ACCOUNT),
-        "nats": {"mappings": mappings, "type": kind, "version": 2},
-    }
+def claims(given: object = MAPPINGS, kind: str = "account") -> dict[str, Any]:
+    said = jwt_signing.claims(ACCOUNT, OPERATOR, kind, mappings=given)
+    return said | {"jti": "X", "name": "ORDERS"}
 
 
 def token(payload: object, header: object = None, signer: Any = OPERATOR) -> str:
@@ -125,14 +118,7 @@ def test_a_wrong_signature_is_refused(text: str, tmp_path: Path) -> None:
         load(path)
 
 
-@pytest.mark.parametrize(
-    "issuer",
-    ["", "O", "é", public(OPERATOR)[:-1] + "A", key(nkeys.PREFIX_BYTE_USER, 5).public_key.decode()],
-)
-def test_an_issuer_that_is_no_key_is_refused(issuer: str) -> None:
-    payload = {**claims(), "iss": issuer}
-    with pytest.raises(InvalidConfig, match="not the public key of an operator or account"):
-        decode_account(token(payload), "x")
+NO_KEYS = ["", "O", "é", public(OPERATOR)[:-1] + "A", public(key(nkeys.PREFIX_BYTE_USER, 5))]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +147,10 @@ def test_an_issuer_that_is_no_key_is_refused(issuer: str) -> None:
         (token(claims({"a..b": []})), "not a valid subject"),
         (token(claims([1])), "expected a section"),
         ("e" * 2**21, "longer than 1 MiB"),
+        *[
+            (token({**claims(), "iss": issuer}), "not the public key of an operator or account")
+            for issuer in NO_KEYS
+        ],
     ],
 )
 def test_a_jwt_that_is_refused(text: str, message: str) -> None:
@@ -187,7 +177,7 @@ def test_the_jwts_in_a_server_configuration(tmp_path: Path) -> None:
     path.write_text(f"mappings {{ x: y }}\n{preload}")
     assert accounts(path) == ("$G", "ORDERS", public(ACCOUNT))
     assert load(path, "ORDERS") == load(path, public(ACCOUNT)) == MEANING
-    assert load(path) == AccountMappings([Mapping("x", [Destination("y")])])
+    assert load(path) == mappings({"x": "y"})
 
 
 @pytest.mark.parametrize(

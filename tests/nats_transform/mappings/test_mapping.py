@@ -9,15 +9,14 @@ import pytest
 
 from nats_transform import (
     AccountMappings,
-    Destination,
     Fate,
     InvalidMapping,
-    Mapping,
     NatsTransformError,
     Outcome,
     errors,
 )
 from tests import cases
+from tests.support.rules import mapping, mappings
 
 CASES = [pytest.param(case, id=case["id"]) for case in cases.load("mappings.yaml")]
 
@@ -33,95 +32,84 @@ def test_the_cases(case: dict[str, Any]) -> None:
             cases.account(case["mappings"])
         assert type(refused.value) is getattr(errors, case["error"])
         return
-    mappings = cases.account(case["mappings"])
+    account = cases.account(case["mappings"])
     subject, cluster = case["subject"], case.get("cluster")
     exact: Counter[str] = Counter()
-    for outcome, percent in mappings.outcomes(subject, cluster):
+    for outcome, percent in account.outcomes(subject, cluster):
         exact[_end(outcome)] += percent
-    drawn = Counter(_end(mappings.apply(subject, cluster, draw)) for draw in range(100))
+    drawn = Counter(_end(account.apply(subject, cluster, draw)) for draw in range(100))
     assert exact == case["outcomes"]
     assert drawn == case["outcomes"]
 
 
 def test_draws_are_shared_out_in_ascending_order_of_weight() -> None:
-    mapping = Mapping("foo", [Destination("big", 60), Destination("small", 10)])
-    mappings = AccountMappings([mapping])
-    ends = [mappings.apply("foo", draw=draw).subject for draw in range(100)]
+    account = mappings({"foo": [("big", 60), ("small", 10)]})
+    ends = [account.apply("foo", draw=draw).subject for draw in range(100)]
     assert ends == ["small"] * 10 + ["foo"] * 30 + ["big"] * 60
 
 
 def test_equal_weights_keep_the_order_of_the_configuration() -> None:
-    mapping = Mapping("foo", [Destination("b", 50), Destination("a", 50)])
-    assert [share.destination for share in mapping.shares()] == ["b", "a"]
+    shares = mapping("foo", [("b", 50), ("a", 50)]).shares()
+    assert [share.destination for share in shares] == ["b", "a"]
 
 
 def test_an_outcome_says_what_made_it() -> None:
-    mappings = AccountMappings([Mapping("foo.*", [Destination("bar.$1", 30)])])
-    assert mappings.apply("foo.a", draw=29) == Outcome(
-        "bar.a", Fate.MAPPED, "foo.*", "bar.$1", draw=29
-    )
-    assert mappings.apply("foo.a", draw=30) == Outcome(
-        "foo.a", Fate.MAPPED, "foo.*", "foo.*", draw=30
-    )
-    assert mappings.apply("fox.a") == Outcome("fox.a", Fate.UNMATCHED)
+    account = mappings({"foo.*": [("bar.$1", 30)]})
+    for draw, subject, destination in ((29, "bar.a", "bar.$1"), (30, "foo.a", "foo.*")):
+        outcome = Outcome(subject, Fate.MAPPED, "foo.*", destination, draw=draw)
+        assert account.apply("foo.a", draw=draw) == outcome
+    assert account.apply("fox.a") == Outcome("fox.a", Fate.UNMATCHED)
 
 
 def test_one_destination_at_100_percent_is_not_drawn() -> None:
-    mappings = AccountMappings([Mapping("foo", [Destination("bar")])])
-    assert mappings.apply("foo", draw=50).draw is None
+    assert mappings({"foo": "bar"}).apply("foo", draw=50).draw is None
 
 
 @pytest.mark.parametrize("subject", ["a..b", "", ".", "a.*", ">", "a."])
 def test_an_illegal_subject_is_invalid_whatever_the_mapping(subject: str) -> None:
-    outcome = AccountMappings([Mapping(">", [Destination("x.>")])]).apply(subject)
+    outcome = mappings({">": "x.>"}).apply(subject)
     assert outcome.fate is Fate.INVALID
     assert outcome.subject is None
     assert outcome.reason
 
 
 def test_an_empty_destination_is_told_apart() -> None:
-    outcome = AccountMappings([Mapping("foo", [Destination("")])]).apply("foo")
+    outcome = mappings({"foo": ""}).apply("foo")
     assert outcome.fate is Fate.INVALID
     assert outcome.reason
     assert "crashes" in outcome.reason
 
 
 def test_a_second_mapping_of_the_same_source_takes_the_place_of_the_first() -> None:
-    mappings = AccountMappings(
-        [
-            Mapping("foo", [Destination("one")]),
-            Mapping("*", [Destination("any")]),
-            Mapping("foo", [Destination("two")]),
-        ]
-    )
-    assert mappings.apply("foo").subject == "two"
-    assert len(mappings.mappings) == 2
+    pairs = [("foo", "one"), ("*", "any"), ("foo", "two")]
+    account = AccountMappings([mapping(*pair) for pair in pairs])
+    assert account.apply("foo").subject == "two"
+    assert len(account.mappings) == 2
 
 
 def test_a_partition_of_a_literal_beside_another_mapping_hashes_the_subject() -> None:
-    literal = Mapping("foo", [Destination("bar.{{partition(1000)}}")])
-    other = Mapping("other", [Destination("x")])
-    assert AccountMappings([literal, other]).apply("foo").subject == "bar.261"
-    assert AccountMappings([other, literal]).apply("foo").subject == "bar.223"
+    account = mappings({"foo": "bar.{{partition(1000)}}", "other": "x"})
+    assert account.apply("foo").subject == "bar.261"
+    assert AccountMappings(account.mappings[::-1]).apply("foo").subject == "bar.223"
 
 
 @pytest.mark.parametrize("draw", [-1, 100])
 def test_a_draw_out_of_range_is_refused(draw: int) -> None:
-    mappings = AccountMappings([Mapping("foo", [Destination("bar", 30)])])
     with pytest.raises(ValueError, match="draw"):
-        mappings.apply("foo", draw=draw)
+        mappings({"foo": [("bar", 30)]}).apply("foo", draw=draw)
 
 
 def test_what_is_refused_says_which_mapping() -> None:
     with pytest.raises(InvalidMapping, match=r"'foo'.*'bar'.*101"):
-        Mapping("foo", [Destination("bar", 101)])
+        mapping("foo", [("bar", 101)])
 
 
 def test_a_replay_repeats_itself_and_keeps_to_the_weights() -> None:
-    mappings = AccountMappings([Mapping("foo", [Destination("bar", 20)])])
-    first = [mappings.replay("foo", stream="S", seq=seq).subject for seq in range(10_000)]
-    again = [mappings.replay("foo", stream="S", seq=seq).subject for seq in range(10_000)]
-    other = [mappings.replay("foo", stream="S", seq=seq, seed=1).subject for seq in range(10_000)]
+    account = mappings({"foo": [("bar", 20)]})
+    first, again, other = (
+        [account.replay("foo", stream="S", seq=seq, seed=seed).subject for seq in range(10_000)]
+        for seed in (0, 0, 1)
+    )
     assert first == again != other
     # Binomial: 2,000 expected, standard deviation 40.
     assert 1_800 < first.count("bar") < 2_200

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_transform.errors import NatsTransformError
-from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.moves import moves
 from nats_transform.mappings.subject import intersection, subscribes
+from tests.support.rules import mapping, mappings
 
 SUBJECTS = [
     ".".join(tokens) for size in (1, 2, 3) for tokens in product(("a", "b", "c"), repeat=size)
@@ -42,8 +43,8 @@ def test_intersection_is_exact(one: str, other: str) -> None:
 def test_every_change_is_in_a_move(old: list[tuple[str, str]], source: str, text: str) -> None:
     """Each subject whose name changes has its old and new names in those of some move."""
     try:
-        current = AccountMappings([Mapping(s, [Destination(d)]) for s, d in old])
-        candidate = AccountMappings([Mapping(source, [Destination(text)])])
+        current = AccountMappings([mapping(s, d) for s, d in old])
+        candidate = mappings({source: text})
     except NatsTransformError:
         return
     found = moves(current, candidate)
@@ -60,13 +61,13 @@ def test_every_change_is_in_a_move(old: list[tuple[str, str]], source: str, text
             ), (subject, before, after)
 
 
-def names(mappings: AccountMappings, subject: str) -> set[str]:
+def names(account: AccountMappings, subject: str) -> set[str]:
     """What the subject may become, whichever mapping of several the server finds first."""
     made = {
         transform.apply(subject)
-        for mapping in mappings.mappings
-        for transform in mapping.transforms
-        if subscribes(mapping.source, subject)
+        for one in account.mappings
+        for transform in one.transforms
+        if subscribes(one.source, subject)
     }
     return {one for one in made if one} or {subject}
 
@@ -74,13 +75,10 @@ def names(mappings: AccountMappings, subject: str) -> set[str]:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        pytest.param([], [], id="none"),
-        pytest.param([("a.*", "b.$1")], [("a.*", "b.$1")], id="the same"),
-        pytest.param([], [("a", "a")], id="to itself"),
+        pytest.param({}, {}, id="none"),
+        pytest.param({"a.*": "b.$1"}, {"a.*": "b.$1"}, id="the same"),
+        pytest.param({}, {"a": "a"}, id="to itself"),
     ],
 )
-def test_what_stays_does_not_move(old: list[tuple[str, str]], new: list[tuple[str, str]]) -> None:
-    def mappings(pairs: list[tuple[str, str]]) -> AccountMappings:
-        return AccountMappings([Mapping(s, [Destination(d)]) for s, d in pairs])
-
+def test_what_stays_does_not_move(old: dict[str, str], new: dict[str, str]) -> None:
     assert moves(mappings(old), mappings(new)) == ()
