@@ -72,16 +72,6 @@ def test_reverse_undoes_strict_transforms(case: tuple[Transform, str]) -> None:
     assert backward.reverse().apply(subject) == there
 
 
-@given(strict_transforms())
-def test_a_strict_transform_keeps_the_tokens_of_wildcards(case: tuple[Transform, str]) -> None:
-    transform, subject = case
-    there = transform.apply(subject)
-    assert there is not None
-    assert len(there.split(".")) - len(transform.tokens) == len(subject.split(".")) - len(
-        transform.filter.tokens
-    )
-
-
 @given(
     st.integers(1, 2**31 - 1),
     st.lists(WORDS, min_size=3, max_size=3),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nats_transform import Transform
 from nats_transform.mappings.shape import shape_of, shape_of_filter
 from nats_transform.mappings.subject import literal_fault, matches
+from nats_transform.mappings.symbolic import filter_of_results
 
 
 @pytest.mark.parametrize(
@@ -81,23 +82,30 @@ def test_fits_whatever_a_transform_makes(
 
 
 @pytest.mark.parametrize(
-    ("destination", "filter", "is_filter"),
+    ("source", "destination", "filter", "is_filter"),
     [
-        ("b.c", "b.c", True),
-        ("b.$1", "b.*", True),
-        ("b.$2.$1", "b.*.*", True),
-        ("$1.b", "*.b", True),
-        ("b.$1.$1", "b.*.*", False),
-        ("b.{{partition(3,1)}}", "b.*", False),
-        ("b.{{split(1,-)}}.c", "b.>", False),
-        ("b.{{split(1,-)}}", "b.>", False),
-        ("b.{{left(1,0)}}", "b.*", True),
+        ("*.*", "b.c", "b.c", True),
+        ("*.*", "b.$1", "b.*", True),
+        ("*.*", "b.$2.$1", "b.*.*", True),
+        ("*.*", "$1.b", "*.b", True),
+        ("*.*", "b.$1.$1", "b.*.*", False),
+        ("*.*", "b.{{partition(3,1)}}", "b.*", False),
+        ("*.*", "b.{{partition(3,1)}}.c.{{left(1,2)}}", "b.*.c.*", False),
+        ("*.*", "b.{{split(1,-)}}.c", "b.>", False),
+        ("*.*", "b.{{split(1,-)}}", "b.>", False),
+        ("*.*", "b.{{left(1,0)}}", "b.*", True),
+        ("a.*.>", "b.$1.>", "b.*.>", True),
+        ("a.>", "b.>", "b.>", True),
+        ("a", "b", "b", True),
     ],
 )
-def test_where_the_filter_says_all(destination: str, filter: str, is_filter: bool) -> None:
-    shape = shape_of(Transform("*.*", destination))
+def test_where_the_filter_says_all(
+    source: str, destination: str, filter: str, is_filter: bool
+) -> None:
+    transform = Transform(source, destination)
+    shape = shape_of(transform)
     assert (shape.filter, shape.is_filter) == (filter, is_filter)
-    assert shape_of(Transform("a.>", "b.>")).is_filter
+    assert filter_of_results(transform) == filter
 
 
 @given(DESTINATION, st.lists(st.sampled_from(["x", "p", "1", "ab", "é"]), min_size=1, max_size=4))

@@ -78,20 +78,6 @@ def test_image_keeps_what_the_part_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "destination", "filter"),
-    [
-        pytest.param("a.*", "b.$1", "b.*", id="wildcard"),
-        pytest.param("a.*", "b.{{partition(3,1)}}.c.{{left(1,2)}}", "b.*.c.*", id="computed"),
-        pytest.param("a.*", "b.{{split(1,-)}}.c", "b.>", id="cut"),
-        pytest.param("a.*.>", "b.$1.>", "b.*.>", id="tail"),
-        pytest.param("a", "b", "b", id="literal"),
-    ],
-)
-def test_filter_of_results(source: str, destination: str, filter: str) -> None:
-    assert filter_of_results(Transform(source, destination)) == filter
-
-
-@pytest.mark.parametrize(
     ("source", "destination", "back"),
     [
         ("a.*.*", "b.$2.$1", ("b.*.*", "a.$2.$1")),
