@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -9,33 +10,25 @@ from typing import Any
 import pytest
 
 from jobs.jetstream.process import nats_server
-from nats_transform import AccountMappings, Destination, Mapping, bucket_source, parse_stream
+from nats_transform import bucket_source, parse_stream
 from nats_transform.streams.trace import StreamStep, trace
 from tests.conformance.client import Client
 from tests.conformance.test_streams import create, stored, subject_of, wait_until_settled
+from tests.support.rules import mappings
 
 pytestmark = pytest.mark.server
 
-MAPPINGS = AccountMappings(
-    [
-        Mapping("shop.*.*", [Destination("v1.$1.{{left(2,3)}}")]),
-        # Would catch the result of the first, the republished and the sourced: none is mapped.
-        Mapping("v1.>", [Destination("never.>")]),
-        Mapping("live.>", [Destination("never.>")]),
-        Mapping("copied.>", [Destination("never.>")]),
-        Mapping("cut.*", [Destination("v2.{{split(1,-)}}")]),
-    ]
-)
-CONFIG = """
-accounts { A {
-  users: [{user: A, password: secret}], jetstream: enabled
-  mappings {
-    "shop.*.*": "v1.$1.{{left(2,3)}}"
-    "v1.>": "never.>", "live.>": "never.>", "copied.>": "never.>"
-    "cut.*": "v2.{{split(1,-)}}"
-  }
-} }
-"""
+RULES = {
+    "shop.*.*": "v1.$1.{{left(2,3)}}",
+    # Would catch the result of the first, the republished and the sourced: none is mapped.
+    "v1.>": "never.>",
+    "live.>": "never.>",
+    "copied.>": "never.>",
+    "cut.*": "v2.{{split(1,-)}}",
+}
+CONFIG = f"""accounts {{ A {{
+  users: [{{user: A, password: secret}}], jetstream: enabled, mappings: {json.dumps(RULES)}
+}} }}"""
 STREAMS: list[dict[str, Any]] = [
     {
         "name": "V1",
@@ -102,7 +95,7 @@ def test_each_scope_transforms_once() -> None:
     configs = [parse_stream(config) for config in STREAMS]
     expected: dict[str, list[str]] = defaultdict(list)
     for subject in SUBJECTS:
-        (path,) = trace(subject, MAPPINGS, configs).paths
+        (path,) = trace(subject, mappings(RULES), configs).paths
         _stored(path.streams, expected)
     with nats_server(CONFIG) as server, Client(server.url, "A") as client:
         create(client, STREAMS)

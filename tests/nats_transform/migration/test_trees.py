@@ -7,18 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform import AccountMappings
 from nats_transform.migration.analyses import changes, trees
 from nats_transform.migration.result import OTHER, Branch
 from nats_transform.streams.stream import parse_stream
 from tests.support.dry_runs import CensusRow, dry_run
+from tests.support.rules import mappings
 
-CANDIDATE = AccountMappings(
-    [
-        Mapping("orders.*.*", [Destination("shop.$1")]),
-        Mapping("moves.*", [Destination("far.$1", 75), Destination("orders.new.$1", 25)]),
-        Mapping("half", [Destination("half", 20), Destination("full", 30)]),
-    ]
+CANDIDATE = mappings(
+    {
+        "orders.*.*": "shop.$1",
+        "moves.*": [("far.$1", 75), ("orders.new.$1", 25)],
+        "half": [("half", 20), ("full", 30)],
+    }
 )
 CENSUS = [
     *(CensusRow(f"orders.{region}.{n}", None, 10 + n) for region in ("eu", "us") for n in range(7)),
@@ -61,7 +62,7 @@ def test_each_branch_has_its_messages_and_what_is_at_stake() -> None:
 
 
 def test_branches_add_up_when_weights_decide_today() -> None:
-    current = AccountMappings([Mapping("moves.*", [Destination("a.$1", 50), Destination("b", 50)])])
+    current = mappings({"moves.*": [("a.$1", 50), ("b", 50)]})
     found = dry_run(CENSUS, CANDIDATE, current, streams=STREAMS)
     sums: Counter[str] = Counter()
     for flow in found.flows:

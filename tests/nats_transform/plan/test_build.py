@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from nats_transform.config.permissions import Allowance, User
-from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.migration import DryRun, Question
 from nats_transform.plan.build import NoPlan, build
 from nats_transform.plan.files import page
@@ -16,20 +15,9 @@ from nats_transform.plan.stages import stages
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import StreamConfig, parse_stream
 from tests.support.dry_runs import CensusRow, of_question
+from tests.support.rules import mappings
 
 SUBJECTS = ("orders.eu", "orders.us", "other.x")
-
-
-def mappings(**pairs: str | list[Destination]) -> AccountMappings:
-    return AccountMappings(
-        [
-            Mapping(
-                source.replace("_", "."),
-                [Destination(to.replace("_", "."))] if isinstance(to, str) else to,
-            )
-            for source, to in pairs.items()
-        ]
-    )
 
 
 def try_it(question: Question) -> DryRun:
@@ -41,8 +29,8 @@ def plan(question: Question, **more: Any) -> Plan:
     return build(question, try_it, **more)
 
 
-NEW = AccountMappings([Mapping("orders.*", [Destination("shop.orders.$1")])])
-NOTHING = AccountMappings([])
+NEW = mappings({"orders.*": "shop.orders.$1"})
+NOTHING = mappings({})
 AROUND = Question(
     NEW,
     NOTHING,
@@ -100,18 +88,13 @@ def test_what_streams_keep_is_settled_before_the_old_names_go(
     assert ("# run the commands" in text or "# publish each schedule" in text) == bool(settled)
 
 
+CHANGE = ("kind", "name", "before", "after")
+
+
 def test_steps() -> None:
     made = plan(AROUND)
     told = [
-        (
-            step.number,
-            step.phase,
-            step.percent,
-            change.kind,
-            change.name,
-            change.before,
-            change.after,
-        )
+        (step.number, step.phase, step.percent, *(getattr(change, name) for name in CHANGE))
         for step in made.steps
         for change in step.changes
     ]
@@ -154,7 +137,7 @@ def test_steps() -> None:
 
 
 def test_no_subject_is_markup() -> None:
-    made = plan(Question(AccountMappings([Mapping("x`<b>`.*", [Destination("y.$1")])]), NOTHING))
+    made = plan(Question(mappings({"x`<b>`.*": "y.$1"}), NOTHING))
     (line,) = {line for line in page(made).splitlines() if line.startswith("Before you take")}
     assert "names: `` x`<b>`.* `` and `y.*`." in line
 
@@ -178,32 +161,23 @@ def test_what_the_stream_stores_already_needs_no_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("current", "candidate", "reason"),
+    ("rules", "reason"),
     [
         pytest.param(
-            NOTHING,
-            mappings(orders_eu="a", orders_us=[Destination("b", 60), Destination("c", 40)]),
+            {"orders.eu": "a", "orders.us": [("b", 60), ("c", 40)]},
             "weights of its own",
             id="weights",
         ),
         pytest.param(
-            NOTHING,
-            AccountMappings(
-                [
-                    Mapping("orders.*", [Destination("a.$1")]),
-                    Mapping("orders.eu", [Destination("b")]),
-                    Mapping("x", [Destination("y")]),
-                ]
-            ),
+            {"orders.*": "a.$1", "orders.eu": "b", "x": "y"},
             "it shares subjects with",
             id="overlap",
         ),
     ],
 )
-def test_what_no_weights_can_split_moves_at_once(
-    current: AccountMappings, candidate: AccountMappings, reason: str
-) -> None:
-    first, *_, last = stages(current, candidate)
+def test_what_no_weights_can_split_moves_at_once(rules: dict[str, Any], reason: str) -> None:
+    candidate = mappings(rules)
+    first, *_, last = stages(NOTHING, candidate)
     assert first.percent == 2
     assert last.mappings == candidate
     assert first.at_once
@@ -214,18 +188,16 @@ def test_what_no_weights_can_split_moves_at_once(
 
 
 def test_nothing_to_split_is_one_stage() -> None:
-    weighted = AccountMappings([Mapping("a", [Destination("b", 50), Destination("c", 50)])])
+    weighted = mappings({"a": [("b", 50), ("c", 50)]})
     assert [stage.percent for stage in stages(NOTHING, weighted)] == [100]
 
 
 def test_back_to_no_mapping_has_stages_too() -> None:
     first, *_ = stages(NEW, NOTHING, (10, 100))
-    assert first.mappings == AccountMappings(
-        [Mapping("orders.*", [Destination("orders.$1", 10), Destination("shop.orders.$1", 90)])]
-    )
+    assert first.mappings == mappings({"orders.*": [("orders.$1", 10), ("shop.orders.$1", 90)]})
 
 
-COLLIDING = AccountMappings([Mapping("orders.*", [Destination("shop")])])
+COLLIDING = mappings({"orders.*": "shop"})
 
 
 def test_an_error_that_room_does_not_cure_blocks() -> None:
@@ -263,7 +235,7 @@ def test_all_reasons_are_told_at_once() -> None:
         parse_stream({"name": "ORDERS", "subjects": ["orders.*"], "republish": republish}),
         parse_stream({"name": "EU", "mirror": mirror}),
     )
-    candidate = AccountMappings([Mapping("orders.*", [Destination("shop.all")])])
+    candidate = mappings({"orders.*": "shop.all"})
     with pytest.raises(NoPlan) as caught:
         plan(Question(candidate, NOTHING, streams=streams))
     told = [one.code for one in caught.value.blocked]

@@ -12,27 +12,22 @@ import pytest
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.verify.run import _monitored
 from nats_transform.config.block import mappings_block
-from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.plan.build import _mappings
 from nats_transform.plan.stages import Stage, stages
 from nats_transform.plan.state import same
 from tests.conformance.client import Client
 from tests.support.rollout import monitor
+from tests.support.rules import mappings
 
 NAMES = ("a", "b", "c")
-OLD = AccountMappings(
-    [
-        Mapping("orders.*", [Destination("old.$1")]),
-        Mapping("tail.>", [Destination("old.tail.>")]),
-    ]
-)
-NEW = AccountMappings(
-    [
-        Mapping("orders.*", [Destination("new.{{wildcard(1)}}")]),
-        Mapping("bills.*", [Destination("new.bills.$1")]),
-        Mapping("tail.>", [Destination("new.tail.>")]),
-        Mapping("weights", [Destination("x", 50), Destination("y", 50)]),
-    ]
+OLD = mappings({"orders.*": "old.$1", "tail.>": "old.tail.>"})
+NEW = mappings(
+    {
+        "orders.*": "new.{{wildcard(1)}}",
+        "bills.*": "new.bills.$1",
+        "tail.>": "new.tail.>",
+        "weights": [("x", 50), ("y", 50)],
+    }
 )
 STAGES = stages(OLD, NEW, (10, 100), NAMES)
 
@@ -65,18 +60,16 @@ def test_one_cluster_after_the_other() -> None:
 
 
 def test_no_stage_changes_nothing() -> None:
-    weighted = AccountMappings([NEW.mappings[3]])
-    assert [stage.cluster for stage in stages(AccountMappings([]), weighted, (10, 100), NAMES)] == [
-        None
-    ]
+    weighted = mappings({"weights": [("x", 50), ("y", 50)]})
+    assert [stage.cluster for stage in stages(mappings({}), weighted, (10, 100), NAMES)] == [None]
     assert [stage.cluster for stage in stages(OLD, OLD, (10, 100), NAMES)] == [None]
 
 
 def test_many_mappings_are_staged_in_proportion() -> None:
     """Comparing each with every other would take minutes; so even a busy machine tells it apart."""
-    many = [Mapping(f"a{n}.*", [Destination(f"b{n}.$1")]) for n in range(10_000)]
+    many = mappings({f"a{n}.*": f"b{n}.$1" for n in range(10_000)})
     started = time.process_time()
-    assert len(stages(AccountMappings([]), AccountMappings(many))) == 4
+    assert len(stages(mappings({}), many)) == 4
     assert time.process_time() - started < 40
 
 

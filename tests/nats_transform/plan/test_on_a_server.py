@@ -31,6 +31,7 @@ from nats_transform.mappings.subject import subscribes
 from nats_transform.plan.files import files, path
 from nats_transform.plan.model import Plan, Step
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation, filters
+from tests.support.awaiting import awaited
 from tests.support.clients import settled
 
 pytestmark = pytest.mark.server
@@ -73,17 +74,17 @@ async def create(client: Client, one: Situation) -> None:
 
 
 @pytest.mark.parametrize("one", [pytest.param(one, id=one.id) for one in WITH_SERVER])
-def test_the_server_refuses_what_the_plan_would_need(server: NatsServer, one: Situation) -> None:
-    async def run() -> None:
-        client = await connected(server.url, f"{one.account}-admin")
-        await create(client, one)
-        assert one.server is not None
-        subject, body, code = one.server
-        answer = await ask(client, subject, body)
-        await client.close()
-        assert answer["error"]["err_code"] == code, answer
-
-    asyncio.run(run())
+@awaited
+async def test_the_server_refuses_what_the_plan_would_need(
+    server: NatsServer, one: Situation
+) -> None:
+    client = await connected(server.url, f"{one.account}-admin")
+    await create(client, one)
+    assert one.server is not None
+    subject, body, code = one.server
+    answer = await ask(client, subject, body)
+    await client.close()
+    assert answer["error"]["err_code"] == code, answer
 
 
 @dataclass

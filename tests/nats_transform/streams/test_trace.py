@@ -6,30 +6,20 @@ import json
 
 import pytest
 
-from nats_transform import (
-    AccountMappings,
-    Destination,
-    Fate,
-    Mapping,
-    StreamConfig,
-    bucket_source,
-    parse_stream,
-)
-from nats_transform.streams.trace import StreamStep, trace
+from nats_transform import Fate, parse_stream
+from nats_transform.streams.trace import trace
+from tests.support.rules import mappings
 
-MAPPINGS = AccountMappings(
-    [
-        Mapping(
-            "shop.*.*",
-            [
-                Destination("v1.$1.$2", 90),
-                Destination("v2.$2.{{partition(3,1)}}", 8),
-                Destination("west.$2", 100, "west"),
-            ],
-        ),
-        Mapping("lossy", [Destination("lossy", 0)]),
-        Mapping("cut.*", [Destination("x.{{split(1,-)}}")]),
-    ]
+MAPPINGS = mappings(
+    {
+        "shop.*.*": [
+            ("v1.$1.$2", 90),
+            ("v2.$2.{{partition(3,1)}}", 8),
+            ("west.$2", 100, "west"),
+        ],
+        "lossy": [("lossy", 0)],
+        "cut.*": "x.{{split(1,-)}}",
+    }
 )
 STREAMS = [
     parse_stream(config)
@@ -141,21 +131,12 @@ def test_control_bytes_do_not_reach_the_terminal() -> None:
     assert text.isascii() or "\udcff" not in text
 
 
-def test_a_bucket_sourcing_another() -> None:
-    a = StreamConfig(name="KV_A", subjects=["$KV.A.>"])
-    b = StreamConfig(name="KV_B", subjects=["$KV.B.>"], sources=[bucket_source("A", into="B")])
-    (stored,) = trace("$KV.A.key", streams=[a, b]).paths[0].streams
-    (taken,) = stored.taken_by
-    assert isinstance(taken, StreamStep)
-    assert (taken.stream, taken.stored) == ("KV_B", "$KV.B.key")
-
-
 @pytest.mark.parametrize(
     ("source", "destinations", "lines"),
     [
         pytest.param(
             "orders.*",
-            [Destination("v2.$1", 2)],
+            [("v2.$1", 2)],
             [
                 "2 % v2.42 by orders.* -> v2.$1",
                 "98 % by orders.*, no destination drawn: keeps its subject",
@@ -164,14 +145,14 @@ def test_a_bucket_sourcing_another() -> None:
         ),
         pytest.param(
             "orders.>",
-            [Destination("orders.>", 98), Destination("v2.>", 2)],
+            [("orders.>", 98), ("v2.>", 2)],
             ["2 % v2.42 by orders.> -> v2.>", "98 % orders.42 by orders.> -> orders.>"],
             id="a destination that is the source",
         ),
     ],
 )
 def test_no_rule_is_invented(
-    source: str, destinations: list[Destination], lines: list[str]
+    source: str, destinations: list[tuple[str, int]], lines: list[str]
 ) -> None:
-    traced = trace("orders.42", AccountMappings([Mapping(source, destinations)]))
+    traced = trace("orders.42", mappings({source: destinations}))
     assert [line[3:] for line in traced.text().split("\n")[1:]] == lines
