@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -123,6 +123,19 @@ class Client:
         while sum(m.subscription == subscription for m in self._received) < count:
             self._read()
         return self.received(subscription)
+
+    def through(self, sender: Client, subjects: Sequence[str]) -> list[str | None]:
+        """The subject under which each one that the sender publishes comes here, or None."""
+        self.subscribe(">")
+        self.flush()
+        for position, subject in enumerate(subjects):
+            sender.publish(subject, str(position).encode())
+        sender.flush()
+        self.flush()
+        results: list[str | None] = [None] * len(subjects)
+        for message in self.received():
+            results[int(message.body)] = message.subject
+        return results
 
     def request(self, subject: str, body: object = None) -> dict[str, Any]:
         """The JSON answer of a service."""

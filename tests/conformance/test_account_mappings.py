@@ -45,7 +45,7 @@ def serving(
     lines.append("accounts {")
     for number, account in enumerate(accounts):
         entries = ", ".join(
-            f"{_quoted(m.source)}: [{', '.join(map(_destination, m.destinations))}]"
+            f"{quoted(m.source)}: [{', '.join(map(_destination, m.destinations))}]"
             for m in account.mappings
         )
         user = f"users: [{{user: A{number}, password: secret}}]"
@@ -55,26 +55,19 @@ def serving(
         yield server
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
 def _destination(destination: Destination) -> str:
-    cluster = f", cluster: {_quoted(destination.cluster)}" if destination.cluster else ""
-    return f"{{destination: {_quoted(destination.subject)}, weight: {destination.weight}{cluster}}}"
+    cluster = f", cluster: {quoted(destination.cluster)}" if destination.cluster else ""
+    return f"{{destination: {quoted(destination.subject)}, weight: {destination.weight}{cluster}}}"
 
 
 def delivered(server: NatsServer, number: int, subjects: Sequence[str]) -> list[str | None]:
     """The subject under which an account delivers each published subject, or None."""
     with Client(server.url, f"A{number}") as client:
-        client.subscribe(">")
-        for position, subject in enumerate(subjects):
-            client.publish(subject, str(position).encode())
-        client.flush()
-        results: list[str | None] = [None] * len(subjects)
-        for message in client.received():
-            results[int(message.body)] = message.subject
-    return results
+        return client.through(client, subjects)
 
 
 def allowed(account: AccountMappings, subject: str, got: str | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from nats_transform.mappings.subject import (
 from tests import cases
 from tests.conformance.client import Client
 from tests.conformance.generate import Generator
+from tests.conformance.test_account_mappings import quoted
 
 pytestmark = pytest.mark.server
 
@@ -32,18 +32,14 @@ SUBSCRIPTIONS = 6
 CONFIGS = 300
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _user(name: str) -> str:
     return f"users: [{{user: {name}, password: secret}}]"
 
 
 def _import(imported: AccountImport, exporter: str, to: str | None = None) -> str:
     to = imported.to if to is None else to
-    destination = f", to: {_quoted(to)}" if to else ""
-    subject = _quoted(imported.subject)
+    destination = f", to: {quoted(to)}" if to else ""
+    subject = quoted(imported.subject)
     return f"{{{imported.kind}: {{account: {exporter}, subject: {subject}}}{destination}}}"
 
 
@@ -68,16 +64,7 @@ def crossing(
         (f"E{number}", f"I{number}") if kind is ImportKind.STREAM else (f"I{number}", f"E{number}")
     )
     with Client(server.url, there) as receiver, Client(server.url, here) as sender:
-        receiver.subscribe(">")
-        receiver.flush()
-        for position, subject in enumerate(subjects):
-            sender.publish(subject, str(position).encode())
-        sender.flush()
-        receiver.flush()
-        results: list[str | None] = [None] * len(subjects)
-        for message in receiver.received():
-            results[int(message.body)] = message.subject
-    return results
+        return receiver.through(sender, subjects)
 
 
 def generated(generator: Generator, kind: ImportKind | None = None) -> AccountImport:
@@ -178,7 +165,7 @@ def test_imports_are_accepted_and_refused_alike(seed: int, tmp_path: Path) -> No
         subject, to = generator.strict_pair(broken=0.5)
         # The server names what it refuses by its subject.
         subject, to = f"s{number}.{subject}", to and f"t{number}.{to}"
-        entry = f"{{{kind}: {{account: E, subject: {_quoted(subject)}}}, to: {_quoted(to)}}}"
+        entry = f"{{{kind}: {{account: E, subject: {quoted(subject)}}}, to: {quoted(to)}}}"
         lines.append(f"  I{number} {{ imports: [{entry}] }}")
         try:
             AccountImport(kind, subject, to)

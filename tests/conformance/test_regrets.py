@@ -134,25 +134,22 @@ async def test_mappings_of_imports_and_of_nobody(server: NatsServer, tmp_path: P
     assert not {"import-not-mapped", "nobody-publishes"} & found(tmp_path, server=fine)
 
 
-def test_the_system_account_leaves_everybody_else_in_the_global_one(tmp_path: Path) -> None:
+@awaited
+async def test_the_system_account_leaves_everybody_else_in_the_global_one(tmp_path: Path) -> None:
     text = """
     system_account: SYS
     mappings { top: mapped.top }
     accounts { SYS { users [ {user: sys, password: p} ] } }
     """
     assert "nobody-publishes" not in found(tmp_path, server=text)
-
-    async def run(url: str) -> None:
-        client = await nats.connect(url)
+    with nats_server(text) as other:
+        client = await nats.connect(other.url)
         side = Side(client)
         await client.subscribe("mapped.*", cb=side._hear)
         await side.publish("top")
         await side.hears("mapped.top")
         await client.close()
         assert side.seen == {"mapped.top": 1}
-
-    with nats_server(text) as other:
-        asyncio.run(run(other.url))
 
 
 @awaited

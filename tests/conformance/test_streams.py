@@ -300,18 +300,14 @@ def test_the_table_of_streams(client: Client, case: dict[str, Any]) -> None:
 def check_taken(client: Client, config: dict[str, Any], take: dict[Any, dict[str, Any]]) -> None:
     """What each mirror or source takes, alone in a stream without ingress."""
     for place, subjects in take.items():
-        key, one = (
-            ("mirror", config["mirror"])
-            if place == "mirror"
-            else ("sources", config["sources"][place])
-        )
-        taken = {"name": "TAKEN", key: one if key == "mirror" else [one]}
+        is_mirror = place == "mirror"
+        one = config["mirror"] if is_mirror else config["sources"][place]
+        taken = {"name": "TAKEN", **({"mirror": one} if is_mirror else {"sources": [one]})}
         create(client, [{"name": one["name"], "subjects": list(subjects)}])
         if reads := one.get("consumer"):
             durable = {"durable_name": reads["name"], "deliver_subject": reads["deliver_subject"]}
             body = {"stream_name": one["name"], "config": durable | {"ack_policy": "flow_control"}}
-            answer = client.request(f"$JS.API.CONSUMER.CREATE.{one['name']}.{reads['name']}", body)
-            assert "error" not in answer
+            client.api(f"CONSUMER.CREATE.{one['name']}.{reads['name']}", body)
         create(client, [taken])
         for subject in subjects:
             client.publish(subject, subject.encode())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -502,8 +501,3 @@ def findings(oracle: Oracle) -> dict[tuple[str, str], tuple[float, int]]:
             code = "limit-refuses" if stream.discard_new_per_subject else "limit-discards"
             found[code, f"stream {shown(stream.name)}"] = oracle.limits()[stream.name]
     return found
-
-
-def by_subject(rows: Iterable[CensusRow]) -> int:
-    """How many subjects there are, of rows in which those of a subject follow one another."""
-    return sum(1 for _ in groupby(rows, key=lambda row: row.subject))
