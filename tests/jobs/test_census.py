@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -14,18 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import gate
-from jobs.census import CENSUS, census
+from jobs.census import CENSUS
 from jobs.dry_run.subjects import archived_days, counted_census
 from jobs.errors import ArchiveError, WarehouseError
 from jobs.files import grouped
-from jobs.ingest import ingest
-from jobs.session import SessionOnDemand
 from jobs.settings.census import CensusSettings
-from jobs.settings.ingest import IngestSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import tables
 from nats_transform.mappings.subject import decode
 from nats_transform.streams.features import CARRIED
 from tests.support.archive import Row, archive, message
+from tests.support.jobs import HERE, counted, dumped, ingested
 
 DAY = date(2026, 3, 1)
 HEADERS = [
@@ -51,7 +49,7 @@ def messages(count: int = 60) -> list[Row]:
     return rows
 
 
-def counted(rows: Sequence[Row]) -> set[tuple[Any, ...]]:
+def groups_of(rows: Sequence[Row]) -> set[tuple[Any, ...]]:
     groups = defaultdict(list)
     for row in rows:
         names = {name for name, _ in row["headers"]}
@@ -71,7 +69,7 @@ def counted(rows: Sequence[Row]) -> set[tuple[Any, ...]]:
     }
 
 
-def found(warehouse: tables.Warehouse) -> set[tuple[Any, ...]]:
+def found(warehouse: Warehouse) -> set[tuple[Any, ...]]:
     rows = tables.open_table(warehouse, CENSUS).scan().to_arrow().to_pylist()
     for row in rows:
         raw = row.pop("subject_raw")
@@ -84,15 +82,14 @@ def found(warehouse: tables.Warehouse) -> set[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("held", [grouped.MOST_ROWS, 4], ids=["in one part", "in many parts"])
 def test_every_subject_of_each_day_and_cluster(
-    here: SessionOnDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     monkeypatch.setattr(grouped, "MOST_ROWS", held)
-    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
     rows = messages()
     archive(warehouse, rows)
-    result = census(here, CensusSettings(stream="S", warehouse=warehouse, run_id="r1"))
+    result = counted(warehouse, run_id="r1")
     there = found(warehouse)
-    assert there == counted(rows)
+    assert there == groups_of(rows)
     assert (result.messages, result.rows) == (len(rows), len(there))
     assert result.engine == "process"
     assert result.bytes == sum(len(row["data"] or b"") for row in rows)
@@ -105,15 +102,14 @@ def test_every_subject_of_each_day_and_cluster(
     assert properties["input-snapshot"] == str(result.input_snapshot)
 
     # A day of its own takes the place of that day only.
-    again = census(here, CensusSettings(stream="S", warehouse=warehouse, first_day=DAY))
+    again = counted(warehouse, first_day=DAY)
     assert again.messages == sum(row["day"] == DAY for row in rows)
     assert found(warehouse) == there
 
 
 def test_days_whose_headers_nobody_looked_at_are_counted_again(
-    here: SessionOnDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
     rows = messages()
     archive(warehouse, rows)
     settings = CensusSettings(stream="S", warehouse=warehouse)
@@ -121,15 +117,14 @@ def test_days_whose_headers_nobody_looked_at_are_counted_again(
         older.setattr(
             "jobs.files.census.words", lambda numbers: pa.nulls(len(numbers), pa.string())
         )
-        census(here, settings.model_copy(update={"first_day": DAY, "last_day": DAY}))
+        counted(warehouse, first_day=DAY, last_day=DAY)
     assert {row[-1] for row in found(warehouse)} == {None}
     found_messages, days = archived_days(settings)
-    counted_census(here, settings, found_messages, days)
-    assert found(warehouse) == counted(rows)
+    counted_census(HERE, settings, found_messages, days)
+    assert found(warehouse) == groups_of(rows)
 
 
-def test_headers_that_are_not_utf_8(here: SessionOnDemand, tmp_path: Path) -> None:
-    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
+def test_headers_that_are_not_utf_8(warehouse: Warehouse, tmp_path: Path) -> None:
     headers = [
         {"Nats-Msg-Id": "\udcff"},
         {"Nats-Msg-Id\udcff": "1"},
@@ -139,29 +134,24 @@ def test_headers_that_are_not_utf_8(here: SessionOnDemand, tmp_path: Path) -> No
         {"seq": n, "subject": "a", "ts": "2026-03-01T00:00:00Z", "data": "", "headers": one}
         for n, one in enumerate(headers, 1)
     ]
-    (tmp_path / "dump.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    given = {"stream": "S", "jsonl": str(tmp_path / "dump.jsonl"), "warehouse": warehouse}
-    ingest(here, IngestSettings.model_validate(given))
-    census(here, CensusSettings(stream="S", warehouse=warehouse))
+    ingested(warehouse, dumped(tmp_path / "dump.jsonl", lines))
+    counted(warehouse)
     assert {row[-1] for row in found(warehouse)} == {"id", "", "counter"}
 
 
-def test_a_stream_that_is_not_there(here: SessionOnDemand, tmp_path: Path) -> None:
-    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
+def test_a_stream_that_is_not_there(warehouse: Warehouse) -> None:
     with pytest.raises(WarehouseError, match=r"no table nats\.messages"):
-        census(here, CensusSettings(stream="S", warehouse=warehouse))
+        counted(warehouse)
     archive(warehouse, messages(5))
     with pytest.raises(ArchiveError, match="has no messages of stream 'T'"):
-        census(here, CensusSettings(stream="T", warehouse=warehouse))
+        counted(warehouse, stream="T")
 
 
 def test_counts_that_were_damaged_are_refused(
-    here: SessionOnDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
     archive(warehouse, messages())
-    settings = CensusSettings(stream="S", warehouse=warehouse)
-    assert census(here, settings).checks["hold"]
+    assert counted(warehouse).checks["hold"]
     before = found(warehouse)
     publish = gate.publish
 
@@ -171,12 +161,12 @@ def test_counts_that_were_damaged_are_refused(
         return publish(spark, table, staged, *given, **more)
 
     monkeypatch.setattr(gate, "publish", damaged)
-    result = census(here, settings)
+    result = counted(warehouse)
     assert result.snapshot_id is None
     assert result.refused is not None
     assert "ExpectMessagesToBeCounted" in result.refused
     assert found(warehouse) == before
-    unchecked = census(here, settings.model_copy(update={"no_checks": True}))
+    unchecked = counted(warehouse, no_checks=True)
     assert unchecked.checks["ran"] is False
     table = tables.open_table(warehouse, CENSUS)
     assert tables.snapshot_properties(table)["checks"] == "not run"

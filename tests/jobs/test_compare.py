@@ -18,9 +18,10 @@ from jobs.warehouse.branches import fork
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table, snapshot_id
 from nats_transform import AccountMappings, Destination, Mapping
-from tests.jobs.warehouse.test_branches import COUNT, DAY, DAYS, NEW, made, on, run
+from tests.jobs.warehouse.test_branches import COUNT, DAY, DAYS, NEW, made
 from tests.support.archive import Row, archive, message
 from tests.support.command import nats_transform
+from tests.support.jobs import on, transformed
 
 __all__ = ["made"]  # the fixture
 # Bytes that are no text, and text that would act if it were part of a query.
@@ -38,7 +39,7 @@ def compared(warehouse: Warehouse, before: str, after: str, **more: Any) -> Comp
     return compare(CompareSettings(before=before, after=after, warehouse=warehouse, **more))
 
 
-def transformed(random: random.Random, stream: str, seq: int, subject: str, version: str) -> Row:
+def a_row(random: random.Random, stream: str, seq: int, subject: str, version: str) -> Row:
     outcome = random.choice(OUTCOMES)
     day = datetime(2026, 3, 1 + seq // 10, tzinfo=UTC)
     return message(seq, subject, day, stream=stream) | {
@@ -65,7 +66,7 @@ def test_every_count_is_that_of_plain_python(warehouse: Warehouse, seed: int) ->
 
     def some(keys: list[tuple[str, int]], version: str) -> list[Row]:
         share = chance.choice((0.5, 0.9, 1))
-        rows = [transformed(chance, *key, subject[key], version) for key in keys]
+        rows = [a_row(chance, *key, subject[key], version) for key in keys]
         return [row for row in rows if chance.random() < share]
 
     shared = some([key for key in keys if key[1] < 10], "shared") if seed % 2 else []
@@ -122,7 +123,7 @@ def test_every_count_is_that_of_plain_python(warehouse: Warehouse, seed: int) ->
 
 def test_branches_snapshots_and_versions(made: Warehouse) -> None:
     first = str(snapshot_id(open_table(made, TRANSFORMED)))
-    new = run(made, NEW, "next", DAY).mapping_version
+    new = transformed(made, NEW, "next", first_day=DAY).mapping_version
     day = COUNT // DAYS
     result = compared(made, "main", "next")
     old = result.before.mapping_versions[0]
@@ -144,7 +145,7 @@ def test_branches_snapshots_and_versions(made: Warehouse) -> None:
     assert compared(made, old, new).moved == COUNT
     assert compared(made, old, new, first_day=DAY).changes == result.changes
     # The branch's days go to main, and the old ones are in an old snapshot only.
-    run(made, NEW, None, DAY)
+    transformed(made, NEW, None, first_day=DAY)
     assert compared(made, old, "main").changes == result.changes
     same = compared(made, "main", "next")
     assert (same.moved, same.changed, same.equal) == (0, 0, day)
@@ -153,7 +154,7 @@ def test_branches_snapshots_and_versions(made: Warehouse) -> None:
 
 
 def test_what_only_the_rule_changes(made: Warehouse) -> None:
-    run(made, AccountMappings([Mapping("a.>", [Destination("old.>")])]), "next")
+    transformed(made, AccountMappings([Mapping("a.>", [Destination("old.>")])]), "next")
     result = compared(made, "main", "next", stream="S")
     assert (result.moved, result.changed) == (0, COUNT)
     assert (result.fails("moved"), result.fails("changed")) == (False, True)
@@ -164,20 +165,20 @@ def test_what_only_the_rule_changes(made: Warehouse) -> None:
 
 @pytest.mark.parametrize("name", ["nxt", "1", "123456789", "abcdefabcdef", "'; --", ""])
 def test_a_state_that_is_not_there(made: Warehouse, name: str) -> None:
-    run(made, NEW, "next")
+    transformed(made, NEW, "next")
     with pytest.raises(NoBranch, match=r"its branches are main, next, next\.base"):
         compared(made, "main", name)
 
 
 @pytest.mark.parametrize("which", [{"stream": "TYPO"}, {"first_day": DAY.replace(year=2020)}])
 def test_nothing_to_compare(made: Warehouse, which: dict[str, Any]) -> None:
-    run(made, NEW, "next")
+    transformed(made, NEW, "next")
     with pytest.raises(ArchiveError, match=r"has no messages.* in main and next, so there is"):
         compared(made, "main", "next", **which)
 
 
 def test_the_beginning_of_two_versions(warehouse: Warehouse) -> None:
-    rows = [transformed(random.Random(0), "S", seq, "a", f"abcdef{seq}") for seq in (1, 21)]
+    rows = [a_row(random.Random(0), "S", seq, "a", f"abcdef{seq}") for seq in (1, 21)]
     archive(warehouse, rows, TRANSFORMED)
     with pytest.raises(NoBranch, match="2 mapping versions begin with abcdef: give more of it"):
         compared(warehouse, "abcdef", "main")
@@ -185,7 +186,7 @@ def test_the_beginning_of_two_versions(warehouse: Warehouse) -> None:
 
 
 def test_a_damaged_file_is_named_in_one_line(made: Warehouse) -> None:
-    run(made, NEW, "next")
+    transformed(made, NEW, "next")
     for path in made.folder.rglob("transformed_messages/data/**/*.parquet"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(WarehouseError, match=r"cannot be read"):

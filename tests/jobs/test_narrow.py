@@ -26,21 +26,16 @@ from jobs.files.narrow import is_narrow, joined
 from jobs.files.selection import Selection
 from jobs.ingest import ingest
 from jobs.jetstream.process import NatsServer
-from jobs.promote import promote
 from jobs.replay import replay
-from jobs.session import SessionOnDemand
 from jobs.settings.audit import AuditSettings
-from jobs.settings.branches import CompareSettings, PromoteSettings
+from jobs.settings.branches import CompareSettings
 from jobs.settings.connection import NatsSettings
 from jobs.settings.erase import EraseSettings
 from jobs.settings.export import ExportSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.replay import ReplaySettings
-from jobs.settings.spark import SparkSettings
-from jobs.settings.transform import TransformSettings, VerifyTableSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.transform import TransformResult, transform
-from jobs.verify_table import verify_table
+from jobs.transform import TransformResult
 from jobs.warehouse.folder import place as path_of
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import data_files, open_table
@@ -50,10 +45,10 @@ from nats_transform.config import mapping_version
 from nats_transform.kernel.messages import TRANSFORMED as COLUMNS
 from nats_transform.kernel.messages import WIDE
 from nats_transform.spark import with_messages
+from tests.support.jobs import HERE, dumped, ingested, on, promoted, transformed, verified
 from tests.support.streams import Stream
 
 Columns = Literal["all", "outcomes"]
-HERE = SessionOnDemand(SparkSettings())
 MAPPINGS = AccountMappings(
     [
         Mapping("a.*", [Destination("new.$1", 60), Destination("other.$1", 30)]),
@@ -65,13 +60,7 @@ BRANCH = "narrow"
 
 
 def run(warehouse: Warehouse, columns: Columns, branch: str | None = None) -> TransformResult:
-    place = warehouse.model_copy(update={"branch": branch})
-    settings = TransformSettings(
-        stream="S", mapping=Path("unused"), warehouse=place, columns=columns, tolerance=20
-    )
-    result = transform(HERE, settings, MAPPINGS)
-    assert result.refused is None
-    return result
+    return transformed(warehouse, MAPPINGS, branch, columns=columns, tolerance=20)
 
 
 NAMES = tuple(COLUMNS)
@@ -91,9 +80,7 @@ def add(warehouse: Warehouse, first: int, count: int) -> None:
         for n in range(count)
     ]
     chance.shuffle(rows)
-    dump = warehouse.folder.parent / f"{first}.jsonl"
-    dump.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ingest(HERE, IngestSettings(stream="S", jsonl=str(dump), warehouse=warehouse))
+    ingested(warehouse, dumped(warehouse.folder.parent / f"{first}.jsonl", rows))
 
 
 @pytest.fixture
@@ -104,10 +91,6 @@ def both(warehouse: Warehouse) -> Warehouse:
     run(warehouse, "all")
     run(warehouse, "outcomes", BRANCH)
     return warehouse
-
-
-def on(warehouse: Warehouse, branch: str | None) -> Warehouse:
-    return warehouse.model_copy(update={"branch": branch})
 
 
 def test_narrow_files_follow_those_of_messages(warehouse: Warehouse) -> None:
@@ -245,8 +228,7 @@ def test_joined_reads_are_equal(both: Warehouse, spark: SparkSession) -> None:
 
 def test_other_commands_take_a_narrow_table(both: Warehouse) -> None:
     narrow = on(both, BRANCH)
-    verify = VerifyTableSettings(stream="S", warehouse=narrow, tolerance=20)
-    result = verify_table(HERE, verify)
+    result = verified(narrow, BRANCH, tolerance=20)
     assert result.holds, [str(table.report) for table in result.tables]
     assert [table.messages for table in result.tables] == [COUNT, COUNT]
     audited = AuditSettings(stream="S", mapping=Path("unused"), warehouse=narrow, tolerance=20)
@@ -258,7 +240,7 @@ def test_other_commands_take_a_narrow_table(both: Warehouse) -> None:
     assert verdicts[0].rules == verdicts[1].rules
     compared = compare(CompareSettings(before="main", after=BRANCH, warehouse=both))
     assert (compared.equal, compared.changed) == (COUNT, 0)
-    promote(PromoteSettings(branch=BRANCH, warehouse=both))
+    promoted(both, BRANCH)
     assert is_narrow(open_table(both, TRANSFORMED), data_files(open_table(both, TRANSFORMED)))
     add(both, COUNT + 1, 10)
     with pytest.raises(JobError, match="transform every day first"):
@@ -270,8 +252,7 @@ def test_an_erasure_leaves_both_equal(both: Warehouse, tmp_path: Path) -> None:
     assert erase(HERE, settings).refused is None
     full, narrow = (exported(both, branch, tmp_path / str(branch)) for branch in (None, BRANCH))
     assert full == narrow
-    verify = VerifyTableSettings(stream="S", warehouse=on(both, BRANCH), tolerance=20)
-    assert verify_table(HERE, verify).holds
+    assert verified(both, BRANCH, tolerance=20).holds
 
 
 def test_messages_that_are_gone_are_named() -> None:

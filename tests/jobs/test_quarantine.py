@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -14,21 +13,15 @@ import pyarrow as pa
 import pytest
 
 from jobs.errors import ConcurrentWrite
-from jobs.ingest import ingest
-from jobs.session import SessionOnDemand
-from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
-from jobs.settings.transform import TransformSettings, VerifyTableSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.transform import TransformResult, transform
-from jobs.verify_table import verify_table
+from jobs.transform import TransformResult
 from jobs.warehouse import staging
 from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import find_table, open_table
 from tests.support.archive import sequences
+from tests.support.jobs import dumped, ingested, transformed, verified
 from tests.support.killing import MAPPING
 
-HERE = SessionOnDemand(SparkSettings())
 EVERY = list(range(1, 401))
 
 
@@ -65,15 +58,8 @@ run(Path(folder), sift_more)
 
 def run(folder: Path, sift: Callable[[pa.RecordBatch], Any] | None) -> TransformResult:
     """Transforms the archive in a folder."""
-    settings = TransformSettings(
-        stream="S",
-        mapping=folder / "mapping.conf",
-        warehouse=Warehouse(dir=folder / "warehouse"),
-        tolerance=20,
-    )
-    result = transform(HERE, settings, sift=sift)
-    assert result.refused is None
-    return result
+    warehouse = Warehouse(dir=folder / "warehouse")
+    return transformed(warehouse, folder / "mapping.conf", sift=sift, tolerance=20)
 
 
 def in_tables(folder: Path) -> tuple[list[int], list[int]]:
@@ -85,9 +71,7 @@ def in_tables(folder: Path) -> tuple[list[int], list[int]]:
 
 
 def holds(folder: Path) -> bool:
-    warehouse = Warehouse(dir=folder / "warehouse")
-    settings = VerifyTableSettings(stream="S", warehouse=warehouse, tolerance=20)
-    return verify_table(HERE, settings).holds
+    return verified(Warehouse(dir=folder / "warehouse"), tolerance=20).holds
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +82,8 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"seq": seq, "ts": f"2026-03-0{1 + seq // 201}T10:00:00Z", "subject": f"S.n.{seq % 7}"}
         for seq in EVERY
     ]
-    (folder / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "mapping.conf").write_text(MAPPING)
-    warehouse = Warehouse(dir=folder / "warehouse")
-    ingest(HERE, IngestSettings(stream="S", jsonl=str(folder / "dump.jsonl"), warehouse=warehouse))
+    ingested(Warehouse(dir=folder / "warehouse"), dumped(folder / "dump.jsonl", rows))
     run(folder, sift)
     kept, apart = in_tables(folder)
     assert apart == EVERY[4::5]
@@ -238,13 +220,11 @@ def test_a_day_that_is_all_in_quarantine(tmp_path: Path) -> None:
         folder = tmp_path / str(count)
         folder.mkdir()
         (folder / "mapping.conf").write_text(MAPPING)
-        with (folder / "dump.jsonl").open("w") as dump:
-            for seq in range(1, count + 1):
-                row = {"seq": seq, "ts": "2026-03-01T10:00:00Z", "subject": f"S.n.{seq % 7}"}
-                dump.write(json.dumps(row) + "\n")
-        warehouse = Warehouse(dir=folder / "warehouse")
-        settings = IngestSettings(stream="S", jsonl=str(folder / "dump.jsonl"), warehouse=warehouse)
-        ingest(HERE, settings)
+        rows = (
+            {"seq": seq, "ts": "2026-03-01T10:00:00Z", "subject": f"S.n.{seq % 7}"}
+            for seq in range(1, count + 1)
+        )
+        ingested(Warehouse(dir=folder / "warehouse"), dumped(folder / "dump.jsonl", rows))
         child = subprocess.run(
             [sys.executable, "-c", ALL, str(folder)], capture_output=True, text=True, check=False
         )

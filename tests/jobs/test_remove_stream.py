@@ -9,21 +9,17 @@ from typing import Any
 
 import pytest
 
-from jobs.census import CENSUS, census
+from jobs.census import CENSUS
 from jobs.errors import ArchiveError, ConcurrentWrite
 from jobs.maintain import remove_stream
-from jobs.session import SessionOnDemand
-from jobs.settings.census import CensusSettings
-from jobs.settings.spark import SparkSettings
-from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.transform import transform
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.tables import data_files, open_table
 from nats_transform.kernel.coverage import NONE, Coverage
 from tests.jobs.warehouse.test_folder import add, sequences
 from tests.support.command import nats_transform
+from tests.support.jobs import counted, transformed
 
 
 @pytest.fixture
@@ -59,27 +55,22 @@ def test_the_command(warehouse: Warehouse) -> None:
     assert nats_transform(*given)[:2] == (2, "")
 
 
-def _transform(warehouse: Warehouse) -> None:
-    settings = TransformSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse)
-    transform(SessionOnDemand(SparkSettings()), settings)
-
-
-def _census(warehouse: Warehouse) -> None:
-    settings = CensusSettings(stream="S", warehouse=warehouse)
-    census(SessionOnDemand(SparkSettings()), settings)
-
-
 @pytest.mark.parametrize(
     ("job", "moment", "table"),
     [
-        pytest.param(_transform, "jobs.transform.check_sequences", TRANSFORMED, id="transform"),
-        pytest.param(_census, "jobs.census.census_suite", CENSUS, id="census"),
+        pytest.param(
+            lambda warehouse: transformed(warehouse, Path("m.conf")),
+            "jobs.transform.check_sequences",
+            TRANSFORMED,
+            id="transform",
+        ),
+        pytest.param(counted, "jobs.census.census_suite", CENSUS, id="census"),
     ],
 )
 def test_what_was_made_of_it_meanwhile_is_not_published(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    job: Callable[[Warehouse], None],
+    job: Callable[[Warehouse], object],
     moment: str,
     table: TableSpec,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,14 +13,13 @@ import pytest
 
 from jobs.audit.result import AuditError, AuditResult
 from jobs.audit.run import run
-from jobs.ingest import ingest
 from jobs.settings.audit import AuditSettings, Published
-from jobs.settings.ingest import IngestSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.audit import MappingAudit, Period, Verdict
 from tests.jobs.audit.rehearsal import HERE
 from tests.support.archive import archive, message
+from tests.support.jobs import dumped, ingested
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MAPPINGS = AccountMappings(
@@ -209,19 +207,12 @@ def test_days_that_were_never_ingested_are_named(tmp_path: Path) -> None:
         for seq in range(1, 101)
         if seq != 60  # of a day that is ingested
     ]
-    (tmp_path / "dump.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    dump = dumped(tmp_path / "dump.jsonl", rows)
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
 
     def notes(day: int) -> str:
         since = START + timedelta(days=day)
-        settings = IngestSettings(
-            stream="OUT",
-            jsonl=str(tmp_path / "dump.jsonl"),
-            since=since,
-            until=since + timedelta(days=1),
-            warehouse=warehouse,
-        )
-        ingest(HERE, settings)
+        ingested(warehouse, dump, "OUT", since=since, until=since + timedelta(days=1))
         return "; ".join(observe(warehouse).notes)
 
     assert "not looked at" not in notes(0)

@@ -19,10 +19,8 @@ from jobs.dry_run.settings import SimulatedStream
 from jobs.dry_run.simulate import SIMULATED, Simulation, SimulationError
 from jobs.errors import JobError
 from jobs.export import export
-from jobs.session import SessionOnDemand
 from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.export import ExportSettings
-from jobs.settings.spark import SparkSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, StreamConfig, parse_stream
 from nats_transform.backup.archive import read_head, read_messages
@@ -30,6 +28,7 @@ from nats_transform.kernel import compile_mappings
 from tests.conformance.test_simulate import Publication, archived, with_id
 from tests.jobs.dry_run.test_run import messages
 from tests.support.archive import archive, rows_of
+from tests.support.jobs import HERE
 
 ONE = {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True}
 
@@ -56,7 +55,7 @@ def test_what_the_table_holds(tmp_path: Path) -> None:
     settings = DryRunSettings(
         stream="S", candidate=candidate, streams=streams, simulate=True, warehouse=warehouse
     )
-    result = dry_run(SessionOnDemand(SparkSettings()), settings)
+    result = dry_run(HERE, settings)
     # Of each six `tests.jobs.dry_run.test_run.SUBJECTS` four are mapped, two of each region.
     once = SimulatedStream("ONCE", 1, 0, 3, keeps_up_with=("SHOP",))
     copy = SimulatedStream("COPY", 8, 0, 0, keeps_up_with=("SHOP",))

@@ -15,13 +15,13 @@ from jobs.errors import WarehouseError
 from jobs.files.read import Piece, Reader, Task
 from jobs.files.scan import Scan
 from jobs.files.storage import Storage
-from jobs.session import SessionOnDemand, Spark
+from jobs.session import Spark
 from jobs.settings.days import DayRange
-from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import data_files, open_table, slice_of
 from tests.support.archive import archive, message
+from tests.support.jobs import HERE
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -46,9 +46,6 @@ def warehouse(tmp_path: Path) -> Warehouse:
     return made
 
 
-PROCESS = SessionOnDemand(SparkSettings())
-
-
 def test_row_groups_without_a_value_in_a_column_are_left_out(tmp_path: Path) -> None:
     kind = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
     for name, columns, expected in (
@@ -69,7 +66,7 @@ def test_row_groups_without_a_value_in_a_column_are_left_out(tmp_path: Path) -> 
 def test_all_rows_of_some_files(
     request: pytest.FixtureRequest, engine: str, warehouse: Warehouse
 ) -> None:
-    spark: Spark = PROCESS if engine == "process" else request.getfixturevalue("spark")
+    spark: Spark = HERE if engine == "process" else request.getfixturevalue("spark")
     table = open_table(warehouse, MESSAGES)
     days = [(NOON + timedelta(days=n)).date() for n in (0, 2)]
     every = DayRange(date.min, date.max)
@@ -95,4 +92,4 @@ def test_a_damaged_file_is_named(warehouse: Warehouse) -> None:
     place = Path(file.file_path.removeprefix("file://"))
     place.write_bytes(place.read_bytes()[:-20])
     with pytest.raises(WarehouseError, match="cannot be read"):
-        Scan.of(table, MESSAGES, [file]).sum(PROCESS, by_day, "counting")
+        Scan.of(table, MESSAGES, [file]).sum(HERE, by_day, "counting")

@@ -28,9 +28,7 @@ from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
 from jobs.progress import Step, watched
-from jobs.session import SessionOnDemand
 from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import Backup, open_backup, restored
@@ -40,11 +38,11 @@ from nats_transform.backup import archive as format
 from nats_transform.backup.s2 import Decoder
 from nats_transform.kernel.coverage import Coverage
 from tests.support.backups import Entry, archive, packed, state_of
+from tests.support.jobs import HERE
 from tests.support.stream_backups import back_up
 from tests.support.streams import Stream
 
 pytestmark = pytest.mark.server
-SPARK = SessionOnDemand(SparkSettings())
 OLD = Path(__file__).parent / "backup-2.14.6"
 """Of a stream OLD with two odd messages and 300 plain ones, of which three were deleted.
 
@@ -80,7 +78,7 @@ def test_a_backup_and_its_stream_are_the_same(
     ):
         settings = {"stream": stream.name, **more}
         results = [
-            ingest(SPARK, IngestSettings(**settings, **source, warehouse=Warehouse(dir=place)))
+            ingest(HERE, IngestSettings(**settings, **source, warehouse=Warehouse(dir=place)))
             for source, place in (
                 ({"backup": folder}, tmp_path / f"backup-{number}"),
                 (live, tmp_path / f"live-{number}"),
@@ -91,7 +89,7 @@ def test_a_backup_and_its_stream_are_the_same(
         assert found[0]["messages"] > 30
         place = Warehouse(dir=tmp_path / f"backup-{number}")
         settings |= {"backup": folder, "warehouse": place}
-        assert ingest(SPARK, IngestSettings.model_validate(settings)).added == 0
+        assert ingest(HERE, IngestSettings.model_validate(settings)).added == 0
     whole = Warehouse(dir=tmp_path / "backup-0")
     rows = open_table(whole, MESSAGES).scan(row_filter="seq = 1").to_arrow().to_pylist()
     usual = format_headers([(b"b", b"1"), (b"A", b"2"), (b"A", b"3")])
@@ -99,9 +97,9 @@ def test_a_backup_and_its_stream_are_the_same(
 
     stream.count(10)
     wanted = {"stream": stream.name, "warehouse": whole}
-    followed = ingest(SPARK, IngestSettings.model_validate(wanted | live))
+    followed = ingest(HERE, IngestSettings.model_validate(wanted | live))
     assert (followed.messages, followed.added) == (310, 10)
-    again = ingest(SPARK, IngestSettings(backup=folder, **wanted))
+    again = ingest(HERE, IngestSettings(backup=folder, **wanted))
     assert (again.messages, again.added) == (310, 0)
 
 
@@ -140,7 +138,7 @@ def test_a_filter_takes_illegal_subjects_as_the_server_does(
         messages = await consumer.fetch(len(ODD), timeout=0.5)
         return [message.metadata.sequence.stream for message in messages]
 
-    ingest(SPARK, IngestSettings(stream="S", backup=folder, subject=subject, warehouse=warehouse))
+    ingest(HERE, IngestSettings(stream="S", backup=folder, subject=subject, warehouse=warehouse))
     rows = open_table(warehouse, MESSAGES).scan(selected_fields=("seq",)).to_arrow()
     assert sorted(rows["seq"].to_pylist()) == stream.run(consume)
 
@@ -265,12 +263,12 @@ def test_a_backup_of_another_stream_is_refused(
     settings = IngestSettings(
         stream="S", backup=dated.folder, subject=subject, warehouse=warehouse, until=29
     )
-    ingest(SPARK, settings)
+    ingest(HERE, settings)
     name, time, *rest = DATED[changed]
     other = [*DATED[:changed], (name, time + 1, *rest), *DATED[changed + 1 :]]
     dated.content.write_bytes(packed(archive(other), 70))
     with pytest.raises(ArchiveError, match=f"message {3 * changed + 3} .* is from another stream"):
-        ingest(SPARK, settings)
+        ingest(HERE, settings)
 
 
 @pytest.fixture
@@ -343,7 +341,7 @@ def test_damaged_backups(backup: Path, tmp_path: Path, how: str) -> None:
     spoil(backup, how)
     settings = IngestSettings(stream="S", backup=backup, warehouse=Warehouse(dir=tmp_path / "w"))
     with pytest.raises(ArchiveError, match=DAMAGE[how][0]) as caught:
-        ingest(SPARK, settings)
+        ingest(HERE, settings)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "w").exists()
 
@@ -381,12 +379,20 @@ def old(tmp_path: Path) -> Path:
 
 def test_a_backup_of_an_older_server(old: Path, tmp_path: Path) -> None:
     warehouse = Warehouse(dir=tmp_path / "warehouse")
-    result = ingest(SPARK, IngestSettings(stream="OLD", backup=old, warehouse=warehouse))
+    result = ingest(HERE, IngestSettings(stream="OLD", backup=old, warehouse=warehouse))
     assert (result.messages, result.first_seq, result.last_seq, result.gaps) == (299, 1, 301, 2)
     rows = open_table(warehouse, MESSAGES).scan(row_filter="seq <= 2").to_arrow().to_pylist()
     odd, empty = sorted(rows, key=lambda row: row["seq"])
     assert (odd["subject_raw"], odd["data"]) == (b"OLD.a.\xff", b"\x00\xff")
     assert (empty["subject"], empty["data"], empty["headers"]) == ("OLD.empty", b"", [])
+
+
+def say_of(folder: Path, config: dict[str, Any] | None = None, **state: int) -> None:
+    """Changes what a backup says of its stream."""
+    described = json.loads((folder / "backup.json").read_text())
+    described["config"] |= config or {}
+    described["state"] |= state
+    (folder / "backup.json").write_text(json.dumps(described))
 
 
 def restore_old(folder: Path) -> None:
@@ -415,10 +421,7 @@ def test_damaged_backups_of_an_older_server(old: Path, how: str) -> None:
 def test_messages_of_an_older_backup_that_are_gone(
     old: Path, config: dict[str, Any], more: int, is_damaged: bool
 ) -> None:
-    described = json.loads((old / "backup.json").read_text())
-    described["config"] |= config
-    described["state"]["messages"] += more
-    (old / "backup.json").write_text(json.dumps(described))
+    say_of(old, config, messages=299 + more)
     if is_damaged:
         with pytest.raises(ArchiveError, match=rf"says messages {299 + more}, .* has 299"):
             restore_old(old)
@@ -444,9 +447,7 @@ def test_what_is_restored(old: Path) -> None:
 def test_blocks_that_unpack_to_far_more_than_they_say(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    described = json.loads((old / "backup.json").read_text())
-    described["state"]["bytes"] = 1
-    (old / "backup.json").write_text(json.dumps(described))
+    say_of(old, bytes=1)
     monkeypatch.setattr("jobs.sources.backup.SPARE_BYTES", 0)
     with pytest.raises(ArchiveError, match="unpacks to more than"):
         restore_old(old)
@@ -512,8 +513,6 @@ def test_members_that_no_server_writes(
 
 
 def test_a_backup_for_which_there_is_no_room(old: Path) -> None:
-    described = json.loads((old / "backup.json").read_text())
-    described["state"]["bytes"] = 2**60
-    (old / "backup.json").write_text(json.dumps(described))
+    say_of(old, bytes=2**60)
     with pytest.raises(ArchiveError, match="point TMPDIR at"), restored(open_backup(old)):
         pass

@@ -14,14 +14,13 @@ import pytest
 
 import jobs.sources.dumps
 from jobs.ingest import ingest
-from jobs.session import SessionOnDemand
 from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.dumps import Block, ReadOnce
 from jobs.sources.files import DumpFile
 from jobs.sources.json_lines import JsonLines
 from jobs.warehouse.rows import header_lists, rows_of
+from tests.support.jobs import HERE
 
 BLOCKS = [Block(DumpFile("a", 1)), Block(DumpFile("b", 1)), Block(DumpFile("b", 1), start=7)]
 
@@ -123,6 +122,6 @@ def test_an_ingest_parses_lines_once_and_leaves_nothing(
         jsonl=str(tmp_path / "*.jsonl"),
         warehouse=Warehouse(dir=tmp_path / "warehouse"),
     )
-    assert ingest(SessionOnDemand(SparkSettings()), settings).messages == 6
+    assert ingest(HERE, settings).messages == 6
     assert sorted(Path(block.file.path).name for block in parsed) == ["a.jsonl", "b.jsonl"]
     assert not list((tmp_path / "temporary").iterdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -16,21 +15,13 @@ import pytest
 from pyiceberg.table import Table
 
 from jobs.errors import NoBranch, WarehouseError
-from jobs.files.transform import Sift
-from jobs.ingest import ingest
 from jobs.maintain import maintain, remove_stream
-from jobs.promote import PromoteResult, promote
+from jobs.promote import promote
 from jobs.registry import JOBS
-from jobs.session import SessionOnDemand
 from jobs.settings.base import settings_of
 from jobs.settings.branches import PromoteSettings
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.maintain import MaintenanceSettings
-from jobs.settings.spark import SparkSettings
-from jobs.settings.transform import TransformSettings, VerifyTableSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.transform import TransformResult, transform
-from jobs.verify_table import verify_table
 from jobs.warehouse import versions
 from jobs.warehouse.branches import fork
 from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
@@ -39,33 +30,14 @@ from jobs.warehouse.tables import data_files, open_table, snapshot_id, snapshot_
 from nats_transform import AccountMappings, Destination, Mapping
 from tests.support.archive import archive, message, rows_of, sequences
 from tests.support.command import nats_transform
+from tests.support.jobs import dumped, ingested, on, promoted, transformed, verified
 
 DAY = date(2026, 3, 1)
 COUNT, DAYS = 60, 3
 OLD, NEW = (
     AccountMappings([Mapping("a.*", [Destination(f"{name}.$1")])]) for name in ("old", "new")
 )
-HERE = SessionOnDemand(SparkSettings())
 AFTER_RETENTION = datetime.now(UTC) + timedelta(days=8)
-
-
-def on(warehouse: Warehouse, branch: str | None) -> Warehouse:
-    return warehouse.model_copy(update={"branch": branch})
-
-
-def run(
-    warehouse: Warehouse,
-    mappings: AccountMappings,
-    branch: str | None = None,
-    day: date | None = None,
-    sift: Sift | None = None,
-) -> TransformResult:
-    settings = TransformSettings(
-        stream="S", mapping=Path("unused"), warehouse=on(warehouse, branch), first_day=day
-    )
-    result = transform(HERE, settings, mappings, sift=sift)
-    assert result.refused is None
-    return result
 
 
 def thirds(rows: pa.RecordBatch) -> list[str | None]:
@@ -95,50 +67,49 @@ def add(warehouse: Warehouse, first: int, days: int = DAYS) -> None:
         {"seq": n, "ts": str(DAY + timedelta(days=(n - first) * days // COUNT)), "subject": "a.b"}
         for n in range(first, first + COUNT)
     ]
-    dump.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ingest(HERE, IngestSettings(stream="S", jsonl=str(dump), warehouse=warehouse))
+    ingested(warehouse, dumped(dump, rows))
 
 
 @pytest.fixture
 def made(warehouse: Warehouse) -> Warehouse:
     """Three days, transformed."""
     add(warehouse, 1)
-    run(warehouse, OLD)
+    transformed(warehouse, OLD)
     return warehouse
 
 
 def test_a_branch_is_beside_what_everybody_reads(made: Warehouse) -> None:
     before = snapshot_id(open_table(made, TRANSFORMED))
-    result = run(made, NEW, "next", DAY)
+    result = transformed(made, NEW, "next", first_day=DAY)
     assert prefixes(made) == days("old", "old", "old")
     assert snapshot_id(open_table(made, TRANSFORMED)) == before
     assert prefixes(made, "next") == days("new", "old", "old")
     assert snapshot_id(open_table(on(made, "next"), TRANSFORMED)) == result.snapshot_id
-    run(made, NEW, "next", DAY + timedelta(days=1))
+    transformed(made, NEW, "next", first_day=DAY + timedelta(days=1))
     assert prefixes(made, "next") == days("new", "new", "old")
-    run(made, NEW, None, DAY + timedelta(days=2))
+    transformed(made, NEW, None, first_day=DAY + timedelta(days=2))
     assert prefixes(made) == days("old", "old", "new")
     assert prefixes(made, "next") == days("new", "new", "old")
 
 
 def test_a_branch_of_a_table_that_has_no_rows(warehouse: Warehouse) -> None:
     archive(warehouse, [message(1, "a.1", datetime(2026, 3, 1, tzinfo=UTC))])
-    run(warehouse, NEW, "next")
+    transformed(warehouse, NEW, "next")
     assert prefixes(warehouse) == {}
     assert prefixes(warehouse, "next") == days("new")
-    run(warehouse, OLD)
+    transformed(warehouse, OLD)
     assert prefixes(warehouse) == days("old")
     assert prefixes(warehouse, "next") == days("new")
 
 
 def test_tags_are_no_branches(made: Warehouse) -> None:
     """`next.base` says what the branch began with."""
-    run(made, NEW, "next")
+    transformed(made, NEW, "next")
     refs = open_table(made, TRANSFORMED).metadata.refs
     says = r"has a tag 'next\.base', which is no branch; did you mean next\?"
     for act in (
         lambda: promote(PromoteSettings(branch="next.base", warehouse=made)),
-        lambda: run(made, OLD, "next.base"),
+        lambda: transformed(made, OLD, "next.base"),
         lambda: maintain(MaintenanceSettings(remove_branch="next.base", warehouse=made)),
         lambda: rows_of(on(made, "next.base"), spec=TRANSFORMED),
     ):
@@ -149,15 +120,15 @@ def test_tags_are_no_branches(made: Warehouse) -> None:
 
 
 def test_no_branch_takes_the_name_of_another_for_its_tag(made: Warehouse) -> None:
-    run(made, NEW, "next.base")
+    transformed(made, NEW, "next.base")
     refs = open_table(made, TRANSFORMED).metadata.refs
     with pytest.raises(WarehouseError, match=r"branch next of .* needs a tag 'next\.base', which"):
-        run(made, NEW, "next")
+        transformed(made, NEW, "next")
     assert open_table(made, TRANSFORMED).metadata.refs == refs
 
 
 def test_readers_are_told_which_branches_there_are(made: Warehouse) -> None:
-    run(made, NEW, "next")
+    transformed(made, NEW, "next")
     for name, end in (("nxt", "did you mean next?"), ("other", "it has next$")):
         with pytest.raises(NoBranch, match=rf"has no branch '{name}'; {end}"):
             rows_of(on(made, name), spec=TRANSFORMED)
@@ -176,10 +147,10 @@ def test_jobs_on_transformed_messages_take_a_branch() -> None:
 
 
 def test_what_reads_a_branch_reads_its_rows(made: Warehouse) -> None:
-    new = run(made, NEW, "next").mapping_version
+    new = transformed(made, NEW, "next").mapping_version
     assert versions.of_stream(on(made, "next"), "S", None).mapping_version == new
     assert versions.of_stream(made, "S", None).mapping_version != new
-    result = verify_table(HERE, VerifyTableSettings(stream="S", warehouse=on(made, "next")))
+    result = verified(made, "next")
     assert result.holds
     assert result.tables[-1].mapping_version == new
 
@@ -205,15 +176,11 @@ def scans(warehouse: Warehouse, work: Callable[[], object]) -> list[set[str]]:
     return seen
 
 
-def promoted(warehouse: Warehouse) -> PromoteResult:
-    return promote(PromoteSettings(branch="next", warehouse=warehouse))
-
-
 def test_readers_see_the_old_version_until_it_is_promoted_and_then_the_new_one(
     made: Warehouse,
 ) -> None:
     def work() -> None:
-        run(made, NEW, "next")
+        transformed(made, NEW, "next")
         promoted(made)
 
     seen = scans(made, work)
@@ -224,8 +191,8 @@ def test_readers_see_the_old_version_until_it_is_promoted_and_then_the_new_one(
 
 
 def test_only_the_days_of_the_branch_are_promoted(made: Warehouse) -> None:
-    result = run(made, NEW, "next", DAY)
-    run(made, NEW, None, DAY + timedelta(days=2))
+    result = transformed(made, NEW, "next", first_day=DAY)
+    transformed(made, NEW, None, first_day=DAY + timedelta(days=2))
     where = ("--warehouse", str(made.folder))
     code, text, _ = nats_transform("promote", "next", *where)
     table = open_table(made, TRANSFORMED)
@@ -238,7 +205,7 @@ def test_only_the_days_of_the_branch_are_promoted(made: Warehouse) -> None:
     assert set(table.metadata.refs) == {"main"}
     wanted = {"job": "promote", "branch": "next", "mapping-version": result.mapping_version}
     assert snapshot_properties(table).items() >= wanted.items()
-    assert verify_table(HERE, VerifyTableSettings(stream="S", warehouse=made)).holds
+    assert verified(made).holds
     code, _, error = nats_transform("promote", "next", *where)
     assert (code, error.count("\n")) == (2, 1)
     # What only the table has now is there when the branch's snapshots are gone.
@@ -249,15 +216,15 @@ def test_only_the_days_of_the_branch_are_promoted(made: Warehouse) -> None:
 def test_days_are_promoted_for_everybody_whatever_branch_the_warehouse_names(
     made: Warehouse,
 ) -> None:
-    run(made, NEW, "next", DAY)
-    run(made, OLD, "other", DAY)
+    transformed(made, NEW, "next", first_day=DAY)
+    transformed(made, OLD, "other", first_day=DAY)
     promoted(on(made, "other"))
     assert prefixes(made) == days("new", "old", "old")
     assert prefixes(made, "other") == days("old", "old", "old")
 
 
 def test_a_branch_that_lacks_messages_is_not_promoted(made: Warehouse) -> None:
-    run(made, NEW, "next")
+    transformed(made, NEW, "next")
     add(made, COUNT + 1, days=1)
     result = promoted(made)
     assert result.refused is not None
@@ -265,14 +232,14 @@ def test_a_branch_that_lacks_messages_is_not_promoted(made: Warehouse) -> None:
         result.refused
     )
     assert prefixes(made) == days("old", "old", "old")
-    run(made, NEW, "next", DAY)
+    transformed(made, NEW, "next", first_day=DAY)
     assert promoted(made).refused is None
-    assert verify_table(HERE, VerifyTableSettings(stream="S", warehouse=made)).holds
+    assert verified(made).holds
 
 
 def test_a_branch_without_days_of_its_own_ends(made: Warehouse) -> None:
     fork(on(made, "next"))
-    run(made, NEW)
+    transformed(made, NEW)
     assert promoted(made).days == {}
     assert prefixes(made) == days("new", "new", "new")
     assert set(open_table(made, TRANSFORMED).metadata.refs) == {"main"}
@@ -282,8 +249,8 @@ def test_a_promotion_that_ends_between_both_tables(
     made: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers of the table have its old rows until the last commit; the next run finishes it."""
-    run(made, OLD, sift=thirds)
-    run(made, NEW, "next", sift=evens)
+    transformed(made, OLD, sift=thirds)
+    transformed(made, NEW, "next", sift=evens)
 
     def ended(table: Table, *given: Any, **more: Any) -> int:
         if table.name()[-1] == TRANSFORMED.name:
@@ -294,20 +261,19 @@ def test_a_promotion_that_ends_between_both_tables(
         patched.setattr("jobs.promote.commit", ended)
         with pytest.raises(KeyboardInterrupt):
             promoted(made)
-    verify = VerifyTableSettings(stream="S", warehouse=made)
     assert prefixes(made) == days("old", "old", "old")
     assert sequences(open_table(made, QUARANTINED)) == list(range(2, COUNT + 1, 2))
-    assert not verify_table(HERE, verify).holds  # people are told
+    assert not verified(made).holds  # people are told
     assert promoted(made).messages == COUNT // 2
     assert prefixes(made) == days("new", "new", "new")
-    assert verify_table(HERE, verify).holds
+    assert verified(made).holds
 
 
 def test_a_day_that_a_branch_has_emptied_is_promoted(warehouse: Warehouse) -> None:
     moments = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2, 3)]
     archive(warehouse, [message(n, "a.1", moment) for n, moment in enumerate(moments)])
-    run(warehouse, OLD)
-    run(warehouse, NEW, "next", DAY)
+    transformed(warehouse, OLD)
+    transformed(warehouse, NEW, "next", first_day=DAY)
     second = DAY + timedelta(days=1)
     branch = open_table(on(warehouse, "next"), TRANSFORMED)
     publish(branch, Staged("", ()), "S", [second], replace=True, properties={})
@@ -350,8 +316,8 @@ FileCatalog._write = counting(FileCatalog._write)
 tests.WORK[sys.argv[3]](Warehouse(dir=Path(sys.argv[1])))
 """
 WORK: dict[str, Callable[[Warehouse], object]] = {
-    "transform": lambda warehouse: run(warehouse, NEW, "next"),
-    "promote": lambda warehouse: promoted(warehouse),
+    "transform": lambda warehouse: transformed(warehouse, NEW, "next"),
+    "promote": promoted,
 }
 
 
@@ -381,20 +347,20 @@ def test_killed_at_every_write_while_it_writes_a_branch(made: Warehouse) -> None
 @pytest.mark.slow
 def test_killed_at_every_write_of_a_promotion(made: Warehouse) -> None:
     """Whoever runs it again finishes it, also if only the branch is left to remove."""
-    run(made, OLD, sift=thirds)
-    run(made, NEW, "next", sift=evens)
+    transformed(made, OLD, sift=thirds)
+    transformed(made, NEW, "next", sift=evens)
     assert killed(made, "promote", range(100)) > 5
     assert prefixes(made) == days("new", "new", "new")
     assert sequences(open_table(made, QUARANTINED)) == list(range(2, COUNT + 1, 2))
-    assert verify_table(HERE, VerifyTableSettings(stream="S", warehouse=made)).holds
+    assert verified(made).holds
     assert set(open_table(made, TRANSFORMED).metadata.refs) == {"main"}
 
 
 def test_maintenance_keeps_branches(made: Warehouse) -> None:
-    run(made, OLD, "next", DAY)
-    run(made, NEW, "next", DAY)
-    run(made, NEW, None, DAY)
-    run(made, NEW)
+    transformed(made, OLD, "next", first_day=DAY)
+    transformed(made, NEW, "next", first_day=DAY)
+    transformed(made, NEW, None, first_day=DAY)
+    transformed(made, NEW)
     removed = maintain(MaintenanceSettings(warehouse=made, now=AFTER_RETENTION))
     assert removed["transformed_messages"].snapshots == 2  # type: ignore[union-attr]
     assert prefixes(made) == days("new", "new", "new")
@@ -415,10 +381,10 @@ def test_maintenance_keeps_branches(made: Warehouse) -> None:
 def test_a_state_of_a_branch_that_was_replaced_a_moment_ago_can_still_be_read(
     made: Warehouse,
 ) -> None:
-    run(made, NEW, "next", DAY)
+    transformed(made, NEW, "next", first_day=DAY)
     reader = open_table(on(made, "next"), TRANSFORMED)
-    run(made, OLD, "next", DAY)
-    run(made, NEW, None)  # a newer snapshot, which is no state of the branch
+    transformed(made, OLD, "next", first_day=DAY)
+    transformed(made, NEW, None)  # a newer snapshot, which is no state of the branch
     newest = reader.refresh().current_snapshot()
     assert newest is not None
     moment = datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC) - timedelta(seconds=0.002)
@@ -428,7 +394,7 @@ def test_a_state_of_a_branch_that_was_replaced_a_moment_ago_can_still_be_read(
 
 
 def test_a_removed_stream_is_removed_from_branches(made: Warehouse) -> None:
-    run(made, NEW, "next", DAY)
+    transformed(made, NEW, "next", first_day=DAY)
     assert remove_stream(made, "S")["transformed_messages"] == COUNT + COUNT // DAYS
     for branch in (None, "next"):
         assert data_files(open_table(on(made, branch), TRANSFORMED), "S") == []
@@ -437,6 +403,6 @@ def test_a_removed_stream_is_removed_from_branches(made: Warehouse) -> None:
 def test_a_branch_that_begins_twice_begins_once(made: Warehouse) -> None:
     """As after a run that was killed, or refused by a check."""
     fork(on(made, "next"))
-    run(made, NEW)
+    transformed(made, NEW)
     fork(on(made, "next"))
     assert prefixes(made, "next") == days("old", "old", "old")

@@ -11,18 +11,16 @@ from pyspark.sql import SparkSession
 from jobs.erase import erase
 from jobs.ingest import ingest
 from jobs.jetstream.process import nats_server
-from jobs.session import SessionOnDemand
 from jobs.settings.erase import EraseSettings
 from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
-from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.transform import TransformResult, transform
+from jobs.transform import TransformResult
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import open_table, snapshot_properties
 from nats_transform.digest import Digest
 from tests.support.command import nats_transform
+from tests.support.jobs import HERE, transformed
 from tests.support.streams import new_stream
 
 ARCHIVE = Path(__file__).parent / "archive-0.1.0"
@@ -42,10 +40,7 @@ def old(tmp_path: Path) -> Warehouse:
 
 def transform_again(old: Warehouse) -> TransformResult:
     """In this process: the JVM of a session on demand would take longer than the work."""
-    settings = TransformSettings(
-        stream="OLD", mapping=MAPPING, seed=3, warehouse=old, run_id="again"
-    )
-    return transform(SessionOnDemand(SparkSettings()), settings)
+    return transformed(old, MAPPING, stream="OLD", seed=3, run_id="again")
 
 
 def test_is_read_as_it_is(old: Warehouse) -> None:
@@ -88,7 +83,7 @@ def test_messages_are_erased_from_it(old: Warehouse) -> None:
     settings = EraseSettings(
         stream="OLD", subject="orders.\udcff.*", reason="r", yes=True, warehouse=old
     )
-    result = erase(SessionOnDemand(SparkSettings()), settings)
+    result = erase(HERE, settings)
     (stone,) = result.tombstones
     assert (result.refused, result.messages > 0) == (None, True)
     archived = Archived.of(open_table(old, MESSAGES), "OLD")

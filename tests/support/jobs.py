@@ -1,0 +1,79 @@
+"""Jobs in this process, without Spark, on stream S; what they refuse fails the test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jobs.census import CensusResult, census
+from jobs.ingest import IngestResult, ingest
+from jobs.promote import PromoteResult, promote
+from jobs.session import SessionOnDemand
+from jobs.settings.branches import PromoteSettings
+from jobs.settings.census import CensusSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings, VerifyTableSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import TransformResult, transform
+from jobs.verify_table import VerifyTableResult, verify_table
+from nats_transform import AccountMappings
+
+HERE = SessionOnDemand(SparkSettings())
+"""Lets a job do its work in this process."""
+
+
+def on(warehouse: Warehouse, branch: str | None) -> Warehouse:
+    """The same warehouse, on a branch."""
+    return warehouse.model_copy(update={"branch": branch})
+
+
+def dumped(path: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
+    """A dump with these lines."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def ingested(warehouse: Warehouse, dump: Path, stream: str = "S", **settings: Any) -> IngestResult:
+    """What an ingest of a dump made."""
+    given = IngestSettings(stream=stream, jsonl=str(dump), warehouse=warehouse, **settings)
+    result = ingest(HERE, given)
+    assert result.refused is None
+    return result
+
+
+def transformed(
+    warehouse: Warehouse,
+    mappings: AccountMappings | Path,
+    branch: str | None = None,
+    *,
+    sift: Any = None,
+    **settings: Any,
+) -> TransformResult:
+    """What a transform made, with mappings or those of a file."""
+    of_file = {"mapping": mappings if isinstance(mappings, Path) else Path("unused")}
+    given = {"stream": "S", "warehouse": on(warehouse, branch)} | of_file | settings
+    plain = None if isinstance(mappings, Path) else mappings
+    result = transform(HERE, TransformSettings(**given), plain, sift=sift)
+    assert result.refused is None
+    return result
+
+
+def verified(
+    warehouse: Warehouse, branch: str | None = None, stream: str = "S", **settings: Any
+) -> VerifyTableResult:
+    """What a check of the tables found."""
+    there = on(warehouse, branch)
+    return verify_table(HERE, VerifyTableSettings(stream=stream, warehouse=there, **settings))
+
+
+def counted(warehouse: Warehouse, stream: str = "S", **settings: Any) -> CensusResult:
+    """What a census made."""
+    return census(HERE, CensusSettings(stream=stream, warehouse=warehouse, **settings))
+
+
+def promoted(warehouse: Warehouse, branch: str = "next") -> PromoteResult:
+    """What a promotion made."""
+    return promote(PromoteSettings(branch=branch, warehouse=warehouse))
