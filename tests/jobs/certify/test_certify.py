@@ -122,15 +122,9 @@ class Archive:
         assert code == 0, out + err
 
     def certify(self, **more: Any) -> Certificate:
-        return certify(
-            CertifySettings(
-                stream="S",
-                warehouse=Warehouse(dir=self.folder / "warehouse"),
-                candidate=self.conf,
-                streams=self.folder / "streams",
-                **more,
-            )
-        )
+        given = {"candidate": self.conf, "streams": self.folder / "streams"} | more
+        warehouse = Warehouse(dir=self.folder / "warehouse")
+        return certify(CertifySettings(stream="S", warehouse=warehouse, **given))
 
 
 @pytest.fixture(scope="module")
@@ -372,10 +366,8 @@ def test_streams_in_a_circle_are_refused(archive: Archive, tmp_path: Path) -> No
         stream = {"name": name, "subjects": [f"{name.lower()}.>"]}
         stream |= {"republish": {"src": f"{name.lower()}.>", "dest": f"{to}.>"}}
         (tmp_path / f"{name}.json").write_text(json.dumps(stream))
-    settings = {"stream": "S", "candidate": archive.conf, "streams": tmp_path}
-    warehouse = Warehouse(dir=archive.folder / "warehouse")
     with pytest.raises(JobError, match="A and B republish in a circle"):
-        certify(CertifySettings(warehouse=warehouse, **settings))
+        archive.certify(streams=tmp_path)
 
 
 def test_nothing_is_sent_to_addresses_of_the_candidate(archive: Archive, tmp_path: Path) -> None:
@@ -388,12 +380,7 @@ def test_nothing_is_sent_to_addresses_of_the_candidate(archive: Archive, tmp_pat
             f'gateway {{ name: a, gateways: [{{ name: b, url: "{url}" }}] }}\n'
             f'cluster {{ name: a, routes: ["{url}"] }}\n'
         )
-        certificate = certify(
-            CertifySettings(
-                stream="S", warehouse=Warehouse(dir=archive.folder / "warehouse"), candidate=conf
-            )
-        )
-        assert certificate.divergences == ()
+        assert archive.certify(candidate=conf, streams=None).divergences == ()
         with pytest.raises(TimeoutError):
             other.accept()
 
