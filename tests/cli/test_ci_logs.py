@@ -29,19 +29,17 @@ def commands(printed: str) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def files(folder: Path) -> None:
     mappings = {
         name: [{"subject": f"{name}.{n}", "weight": 10, "cluster": name} for n in range(2)]
         for name in NAMES
     }
-    (tmp_path / "mapping.json").write_text(json.dumps(mappings))
+    (folder / "mapping.json").write_text(json.dumps(mappings))
     refused = {name: [{"subject": f"x.$7.{name}", "weight": 10}] for name in NAMES}
-    (tmp_path / "refused.json").write_text(json.dumps(refused))
+    (folder / "refused.json").write_text(json.dumps(refused))
     conf = "\n".join(f'"{name}": {{ "{name}": 1 }}' for name in NAMES)
-    (tmp_path / "refused.conf").write_text(f"mappings {{ {conf} }}")
-    census_file(tmp_path / "census.parquet", {name.encode(): 5 for name in NAMES}, stream=NAMES[0])
-    return tmp_path
+    (folder / "refused.conf").write_text(f"mappings {{ {conf} }}")
+    census_file(folder / "census.parquet", {name.encode(): 5 for name in NAMES}, stream=NAMES[0])
 
 
 DRY_RUN = ("dry-run", "--census", "census.parquet", "--candidate")

@@ -10,10 +10,8 @@ import pytest
 from tests.support.command import nats_transform
 
 
-def test_scattered_sequences_are_a_short_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("folder")
+def test_scattered_sequences_are_a_short_line() -> None:
     rows = (
         {"seq": n, "subject": f"shop.{n % 2}", "ts": "2025-11-30T10:00:00Z"} for n in range(1, 1001)
     )

@@ -16,33 +16,35 @@ from nats_transform.audit import Verdict
 from nats_transform.lint.findings import CODES, PAGE
 from nats_transform.migration import ALL
 from tests.support.censuses import census_file
-from tests.support.command import nats_transform
+from tests.support.command import nats_transform, refused
 
 EVERY = explanations()
 SEVERAL = ("not-compared", "batch-split", "counted-twice")
 """Codes of check whose examples have other findings too."""
 
 
-def whole_files(example: Example) -> dict[str, str]:
-    """The files of an example with all their lines."""
+def lay_out(example: Example, folder: Path) -> dict[str, str]:
+    """Writes the files of an example with all their lines; what is in each."""
 
     def repeated(line: str) -> str:
         if (match := NUMBERS.search(line)) is None:
             return line
         return "\n".join(NUMBERS.sub(str(number), line) for number in range(1, int(match[1]) + 1))
 
-    return {
+    files = {
         name: "\n".join(map(repeated, text.split("\n"))) for name, text in example.files.items()
     }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    return files
 
 
 def codes(example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The codes that the command of an example prints."""
     folder.mkdir()
     monkeypatch.chdir(folder)
-    for name, text in whole_files(example).items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
+    lay_out(example, folder)
     command, *rest = example.command.split()
     if command == "audit" or example.headers:
         archive(example, folder)
@@ -143,9 +145,7 @@ def test_an_unknown_code_names_the_one_that_was_meant() -> None:
         ("colision", "; did you mean collision?"),
         ("xyzzy", "; nats-transform explain lists all codes"),
     ):
-        code, out, err = nats_transform("explain", typed)
-        assert (code, out) == (2, "")
-        assert err == (
+        assert refused("explain", typed) == (
             f"nats-transform explain: no finding has the code '{typed}'{meant} "
             "(see nats-transform explain --help)\n"
         )

@@ -14,9 +14,9 @@ from cli.explanations import Explanation, explanations
 from jobs.jetstream.process import nats_server
 from nats_transform import Transform
 from nats_transform.config.cure import CURED, cured_destination, cured_text
-from tests.cli.test_explain import whole_files
+from tests.cli.test_explain import lay_out
 from tests.conformance.client import Client
-from tests.support.command import nats_transform
+from tests.support.command import nats_transform, printed, refused
 
 CONF = """# ours
 mappings {
@@ -27,12 +27,6 @@ mappings {
 }
 """
 CURED_CONF = CONF.replace("-{{new}}", "").replace("left(1,0)", "wildcard(1)")
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 run = partial(nats_transform, "check")
@@ -74,8 +68,7 @@ def test_only_the_destination_changes(folder: Path, name: str, before: str, afte
     assert found & CURED
     shown = json.loads(run(name, "--diff", "--json")[1])["diff"]
     assert (folder / name).read_bytes() == before.encode()
-    code, out, err = run(name, "--fix")
-    assert (code, err) == (0, "")
+    out = printed("check", name, "--fix")
     assert (folder / name).read_bytes() == after.encode()
     assert out.startswith(f"{shown}\n")
     assert shown.startswith(f"--- {name}\n+++ {name}\n@@ ")
@@ -130,16 +123,14 @@ FOUND_BY_CHECK = [one for one in explanations() if one.command == "check"]
 
 @pytest.mark.parametrize("one", FOUND_BY_CHECK, ids=lambda one: one.code)
 def test_what_has_another_cure_is_left_alone(folder: Path, one: Explanation) -> None:
-    for name, text in whole_files(one.has).items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
+    files = lay_out(one.has, folder)
     _, *arguments = one.has.command.split()
     _, out, _ = run(*arguments, "--fix", "--json")
     document = json.loads(out)
     codes = {finding["code"] for finding in document["findings"]}
     assert (one.code in codes) is (one.code not in CURED)
     assert bool(document["diff"]) is (one.code in CURED)
-    same = [(folder / name).read_text() == text for name, text in whole_files(one.has).items()]
+    same = [(folder / name).read_text() == text for name, text in files.items()]
     assert all(same) is (one.code not in CURED)
 
 
@@ -153,8 +144,7 @@ def test_what_cannot_be_changed_for_sure_stays(folder: Path) -> None:
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
-        code, out, err = run(name, "--fix", "--json")
-        assert (code, err) == (0, "")
+        out = printed("check", name, "--fix", "--json")
         assert [one["code"] for one in json.loads(out)["findings"]] == ["size-without-effect"]
         assert (folder / name).read_text() == text
     assert (folder / "included.conf").read_text() == included
@@ -211,9 +201,7 @@ def test_a_write_that_fails_keeps_the_file(folder: Path, monkeypatch: pytest.Mon
 def test_no_repository_makes_check_write(folder: Path) -> None:
     (folder / "a.conf").write_text(CONF)
     (folder / "nats-transform.toml").write_text("[check]\nfix = true\n")
-    code, out, err = run("a.conf")
-    assert (code, out) == (2, "")
-    assert "fix cannot be in a project file" in err
+    assert "fix cannot be in a project file" in refused("check", "a.conf")
 
 
 def test_the_cures_are_offered(folder: Path) -> None:

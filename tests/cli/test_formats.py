@@ -16,7 +16,7 @@ from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonS
 from cli.formats import MOST_CHARACTERS, Reported, github, markdown, sarif
 from nats_transform.lint.findings import CODES, PAGE, Severity
 from nats_transform.untrusted import one_line
-from tests.support.command import nats_transform
+from tests.support.command import nats_transform, printed
 
 CONFIG = """jetstream: enabled
 mappings = {
@@ -119,16 +119,13 @@ def test_sarif_obeys_its_schema(texts: list[str]) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "server.conf").write_text(CONFIG)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def config(folder: Path) -> None:
+    (folder / "server.conf").write_text(CONFIG)
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("config")
 def test_check_names_file_line_and_column() -> None:
-    code, out, _ = nats_transform("check", "server.conf", "--format", "github")
-    assert code == 0
+    out = printed("check", "server.conf", "--format", "github")
     assert out.startswith("::warning file=server.conf,line=4,col=3,title=remainder-kept::")
     assert f". {PAGE}#check-remainder-kept\n" in out
     assert out.endswith("1 file checked: 1 warning\n")
@@ -148,7 +145,7 @@ def test_check_names_file_line_and_column() -> None:
     assert f"- [`remainder-kept`]({rule['helpUri']}) in `server.conf:4`: " in out
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("config")
 def test_one_form_is_given() -> None:
     whole = nats_transform("check", "server.conf", "--json")
     assert nats_transform("check", "server.conf", "--format", "json") == whole

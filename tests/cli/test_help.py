@@ -7,16 +7,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
 from cli.command import Command
-from cli.main import main
 from tests.support.censuses import census_file
-from tests.support.command import nats_transform
+from tests.support.command import commands, nats_transform
 
 PROGRAMS = Path(sys.executable).parent
 MAPPINGS = """mappings {
@@ -34,21 +31,10 @@ ON_ITS_OWN = re.compile(
 """Examples that need neither a server nor an archive; tests/jobs/test_plan.py runs plans."""
 
 
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of each command."""
-    yield path
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None
-            yield from commands(inner, (*path, name))
-
-
 def examples() -> list[str]:
     """The lines of all examples, each once."""
     found = {}
-    for path in commands(main):
+    for path in commands():
         shown = nats_transform(*path, "--help")[1].replace("\\\n", "")
         of_one = re.findall(r"^ .*?\b(nats-transform [a-z].*)$", shown, re.MULTILINE)
         lines = [line for line in of_one if "`" not in line]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.settings.warehouse import VARIABLE as WAREHOUSE_VARIABLE
 from tests.support.command import nats_transform
 from tests.support.hostile import HOSTILE, RAW
 from tests.support.terminal import on_a_terminal
@@ -21,10 +20,8 @@ STREAM = "".join(c for c in NAME if c not in "./>=\u2028")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(folder: Path) -> Path:
     """An empty current folder with mappings and streams that have hostile names."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(WAREHOUSE_VARIABLE, raising=False)
     mappings = {
         f"in.{NAME}.*": [
             {"subject": f"out.{NAME}.$1", "weight": 50},
@@ -32,13 +29,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ],
         "lost": [{"subject": "lost", "weight": 10}, {"subject": f"{NAME}", "weight": 20}],
     }
-    (tmp_path / "mapping.json").write_text(json.dumps(mappings))
+    (folder / "mapping.json").write_text(json.dumps(mappings))
     bad = {NAME: [{"subject": f"x.$7.{NAME}", "weight": 10}]}
-    (tmp_path / "bad.json").write_text(json.dumps(bad))
-    (tmp_path / "streams").mkdir()
+    (folder / "bad.json").write_text(json.dumps(bad))
+    (folder / "streams").mkdir()
     stream = {"name": STREAM, "subjects": [f"in.{NAME}.>"], "republish": {"dest": f"r.{NAME}.>"}}
-    (tmp_path / "streams" / "one.json").write_text(json.dumps({"config": stream}))
-    return tmp_path
+    (folder / "streams" / "one.json").write_text(json.dumps({"config": stream}))
+    return folder
 
 
 # What our own styles and lines of progress send; that of the hostile texts is another one.

@@ -33,13 +33,10 @@ SHOWN = r"a\x1b[31m\u202e\u2066\x7f\x9b\u2028\udcffb"
 PRINTS = {"print", "echo", "secho", "print_exc", "print_exception", "print_stack"}
 
 
-def test_a_line_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_stays_one_line_and_our_own_stay(capsys: pytest.CaptureFixture[str]) -> None:
     print_line(f"{HOSTILE}\nnext")
     print_line(HOSTILE, err=True)
     assert capsys.readouterr() == (f"{SHOWN}\\nnext\n", f"{SHOWN}\n")
-
-
-def test_lines_of_our_own_stay(capsys: pytest.CaptureFixture[str]) -> None:
     print_lines(f"{HOSTILE}\nnext")
     assert capsys.readouterr().out == f"{SHOWN}\nnext\n"
 
@@ -73,10 +70,8 @@ RED, OFF = "\x1b[1;31m", "\x1b[0m"
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_a_finding_fits_the_terminal(
-    tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("folder")
+def test_a_finding_fits_the_terminal(columns: int) -> None:
     config = Path("mapping.conf")
     config.write_text("mappings = {\n  orders: [ { destination: 'a.*', weight: 40% } ]\n}\n")
     code, shown = on_a_terminal("check", str(config), columns=columns)
@@ -90,8 +85,8 @@ def test_a_finding_fits_the_terminal(
 
 
 @pytest.mark.parametrize("columns", [40, 80, 104])
-def test_no_word_is_broken(tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("folder")
+def test_no_word_is_broken(columns: int) -> None:
     Path("m.conf").write_text(
         'mappings = { "shop.*.*": [ { destination: "elsewhere.$1.$2", weight: 40% } ] }\n'
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import nats_transform as invoke
+from tests.support.command import printed, refused
 
 TRANSFORM = ("transform", "--stream", "S", "--show-config")
 TOP = """warehouse = "archive"
@@ -28,8 +29,6 @@ day = 2026-11-01
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with a folder inside, which is the current one."""
-    for name in ("NATS_TRANSFORM_WAREHOUSE", "NATS_URL", "NATS_CONTEXT"):
-        monkeypatch.delenv(name, raising=False)
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     return tmp_path
@@ -37,8 +36,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def shown(*args: str) -> dict[str, tuple[str, str]]:
     """Option -> its value and its source, as --show-config prints them."""
-    code, out, err = invoke(*args)
-    assert (code, err) == (0, ""), err
+    out = printed(*args)
     rows = (line.split(maxsplit=1) for line in out.splitlines()[1:])
     cells = ((name, rest.rsplit("  ", 1)) for name, rest in rows)
     return {name: (value.strip(), where.strip()) for name, (value, where) in cells}
@@ -159,6 +157,7 @@ CONNECTION = ["server", "creds", "nkey", "user", "password", "token", "tlsca", "
         ),
         ("[ingest]\ncontext = '../evil.json'\n", ":2: context must be the name of a context"),
         ("[replay]\ncontext = '/x/evil'\n", ":2: context must be the name of a context"),
+        ("context = 'evil.json'\n", ":1: context must be the name of a context that you have sa"),
         ("remote = 'sc://evil'\n", ":1: remote cannot be in a project file"),
         ("master = 'spark://evil:7077'\n", ":1: master must be local or local[N]"),
         ("master = 'localhost:7077'\n", ":1: master must be local or local[N]"),
@@ -182,22 +181,14 @@ CONNECTION = ["server", "creds", "nkey", "user", "password", "token", "tlsca", "
 )
 def test_a_mistake_is_one_line_with_its_place(project: Path, text: str, told: str) -> None:
     (project / "link").symlink_to(project.parent)
+    # As a context it would name a server, and a secret of the environment to send there.
+    evil = '{"url": "nats://127.0.0.1:1", "token": "env://HOME"}'
+    (project / "below" / "evil.json").write_text(evil)
     (project / "nats-transform.toml").write_text(text)
-    code, out, err = invoke("transform", "--stream", "S", "--mapping", "m")
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    command = ("ingest",) if text.startswith("context") else ("transform", "--mapping", "m")
+    err = refused(*command, "--stream", "S")
     assert told in err
     assert "nats-transform.toml" in err
-
-
-def test_no_file_beside_it_is_a_context(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would name a server, and a secret of the environment to send there."""
-    evil = '{"url": "nats://127.0.0.1:1", "token": "env://SECRET"}'
-    (project / "below" / "evil.json").write_text(evil)
-    (project / "nats-transform.toml").write_text("context = 'evil.json'\n")
-    monkeypatch.setenv("SECRET", "x")
-    code, out, err = invoke("ingest", "--stream", "S")
-    assert (code, out) == (2, "")
-    assert ":1: context must be the name of a context that you have saved" in err
 
 
 @pytest.mark.parametrize("name", ["nats-transform.toml", "pyproject.toml"])
@@ -207,9 +198,7 @@ def test_a_file_of_another_user_is_refused(project: Path, name: str) -> None:
     table = "[tool.nats-transform]\n" if name == "pyproject.toml" else ""
     (project / name).write_text(f"{table}seed = 3\n")
     os.chown(project / name, 12345, 12345)
-    code, out, err = invoke(*TRANSFORM)
-    assert (code, out) == (2, "")
-    assert f"{name} belongs to another user" in err
+    assert f"{name} belongs to another user" in refused(*TRANSFORM)
     # In a container, a whole checkout belongs to the user outside: who works there trusts it.
     os.chown(project / "below", 12345, 12345)
     assert shown(*TRANSFORM, "--mapping", "m")["seed"][0] == "3"
@@ -218,8 +207,7 @@ def test_a_file_of_another_user_is_refused(project: Path, name: str) -> None:
 @pytest.mark.parametrize("text", ["[tool]\nnats-transform = true\n", "[[tool.nats-transform]]\n"])
 def test_what_is_no_table_of_a_pyproject_is_refused(project: Path, text: str) -> None:
     (project / "pyproject.toml").write_text(text)
-    code, out, err = invoke(*TRANSFORM)
-    assert (code, out) == (2, "")
+    err = refused(*TRANSFORM)
     assert "pyproject.toml" in err
     assert ": nats-transform must be a table: write [tool.nats-transform]" in err
     (project / "pyproject.toml").write_text('tool = "nats-transform"\n')

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
-from nats import connect
-from pyspark.sql import SparkSession
 
 from jobs.jetstream.process import NatsServer
+from tests.conformance.client import Client
 from tests.support.command import nats_transform
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 
-def make_stream(server: NatsServer, name: str, subject: str) -> None:
-    async def work() -> None:
-        client = await connect(server.url)
-        await client.jetstream().add_stream(name=name, subjects=[subject])
-        await client.close()
-
-    asyncio.run(work())
-
-
-def test_refused_then_sent(
-    nats_server: NatsServer, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("folder", "spark")
+def test_refused_then_sent(nats_server: NatsServer) -> None:
     rows = [
         {"seq": 1, "ts": "2026-01-01T00:00:00Z", "subject": "old.a", "data": "1"},
         {"seq": 2, "ts": "2026-01-01T00:00:01Z", "subject": "other \u001b[31m", "data": "2"},
@@ -36,9 +23,10 @@ def test_refused_then_sent(
     ]
     Path("dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     Path("mapping.conf").write_text('mappings { "old.*": "new.$1" }')
-    make_stream(nats_server, "TARGET", "new.>")
+    with Client(nats_server.url) as client:
+        client.add_stream("TARGET", "new.>")
     for command in (
-        ("ingest", "--stream", "S", "--jsonl", str(tmp_path / "dump.jsonl")),
+        ("ingest", "--stream", "S", "--jsonl", "dump.jsonl"),
         ("transform", "--stream", "S", "--mapping", "mapping.conf"),
     ):
         assert nats_transform(*command)[2] == ""

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from cli.command import Command
-from cli.main import COMMANDS, main
+from cli.main import main
 from cli.project import InvalidProject, Project, options_of
 from jobs.registry import JOBS
 from jobs.settings.audit import CanarySettings
@@ -25,22 +25,13 @@ from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from nats_transform.audit.statistics import POWER
 from scripts import pages
+from tests.support.command import commands
 
 ROOT = Path(__file__).parents[2]
 
 
-def commands() -> dict[str, Command]:
-    """Every command, by its table in a project file."""
-    found: dict[str, Command] = {}
-    context = click.Context(main)
-    for name in COMMANDS:
-        command = main.get_command(context, name)
-        inner = command.commands.values() if isinstance(command, click.Group) else [command]
-        found |= {one.key: one for one in inner if isinstance(one, Command)}
-    return found
-
-
-ALL = commands()
+ALL = {one.key: one for one in commands().values() if isinstance(one, Command)}
+"""Every command, by its table in a project file."""
 MODELS = {job: row.model for job, row in JOBS.items()} | {
     f"{name} {model.__name__}": model for name, command in ALL.items() for model in command.models
 }

@@ -147,6 +147,10 @@ class Client:
         assert "error" not in answer, answer
         return answer
 
+    def add_stream(self, name: str, *subjects: str, **config: object) -> None:
+        """Creates a stream."""
+        self.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, **config})
+
     def request_all(self, requests: Iterable[tuple[str, object]]) -> list[dict[str, Any]]:
         """The JSON answers of several requests, sent at once."""
         number = self.subscribe(f"{self._inbox}.*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 from click.testing import CliRunner
 
 from cli.main import main
@@ -11,3 +12,30 @@ def nats_transform(*args: str, input: str | bytes | None = None) -> tuple[int, s
     """Exit code, stdout and stderr of `nats-transform` with these arguments."""
     result = CliRunner().invoke(main, args, input=input)
     return result.exit_code, result.stdout, result.stderr
+
+
+def printed(*args: str) -> str:
+    """What a command prints that ends with 0 and says nothing else."""
+    code, out, err = nats_transform(*args)
+    assert (code, err) == (0, ""), err or out
+    return out
+
+
+def refused(*args: str) -> str:
+    """The one line on stderr of a command that ends with 2 and says nothing else."""
+    code, out, err = nats_transform(*args)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert err.startswith("nats-transform")
+    return err
+
+
+def commands(command: click.Command = main, *path: str) -> dict[tuple[str, ...], click.Command]:
+    """Every command by its words: the program itself, groups, and what is in them."""
+    found = {path: command}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            found |= commands(inner, *path, name)
+    return found
