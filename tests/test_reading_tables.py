@@ -19,14 +19,11 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.support.command import nats_transform as invoke
 
-DOCS = Path(__file__).parents[1] / "docs"
-READING = (DOCS / "catalogs.md").read_text(encoding="utf-8")
+READING = (Path(__file__).parents[1] / "docs" / "catalogs.md").read_text(encoding="utf-8")
 START, *SNIPPETS = re.findall(r"```python\n(.*?)```", READING, re.DOTALL)
 CATALOGS = [
     (name, settings)
-    for block in re.findall(
-        r"```yaml\n(.*?)```", (DOCS / "catalogs.md").read_text(encoding="utf-8"), re.DOTALL
-    )
+    for block in re.findall(r"```yaml\n(.*?)```", READING, re.DOTALL)
     for name, settings in yaml.safe_load(block)["catalog"].items()
 ]
 

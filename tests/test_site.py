@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import jsonschema
 import pytest
 from click.testing import CliRunner
@@ -27,6 +26,7 @@ from orchestration.archive import Archive
 from scripts import pages
 from scripts.sessions import Command, steps
 from tests.support.browser import SCHEMES, WIDTHS, Browser
+from tests.support.command import commands
 from tests.test_repository import tracked_files
 
 ROOT = Path(__file__).parents[1]
@@ -62,6 +62,16 @@ def test_the_navigation_has_a_few_groups() -> None:
     ]  # fmt: skip
 
 
+def built(folder: Path, more: str = "") -> Path:
+    """The site of the pages in a folder's docs."""
+    (folder / "zensical.toml").write_text(
+        f'[project]\nsite_name = "site"\ndocs_dir = "docs"\nsite_dir = "site"\n{more}'
+    )
+    build = [str(Path(sys.executable).parent / "zensical"), "build", "--strict"]
+    subprocess.run(build, cwd=folder, check=True, capture_output=True)
+    return folder / "site"
+
+
 def test_a_site_in_chromium_needs_no_network_and_shows_reports(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -75,13 +85,8 @@ def test_a_site_in_chromium_needs_no_network_and_shows_reports(
     frame = pages.FRAME.format("audit-a.html", "A report").replace(' loading="lazy"', "")
     (tmp_path / "docs" / "audit.md").write_text(f"# Audit\n\n{frame}\n\n{long}\n")
     theme = (ROOT / "zensical.toml").read_text().partition("[project.theme]")[2]
-    (tmp_path / "zensical.toml").write_text(
-        '[project]\nsite_name = "site"\ndocs_dir = "docs"\nsite_dir = "site"\n[project.theme]'
-        + theme.partition("[project.plugins")[0]
-    )
-    build = [str(Path(sys.executable).parent / "zensical"), "build", "--strict"]
-    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
-    page = tmp_path / "site" / "audit" / "index.html"
+    site = built(tmp_path, "[project.theme]" + theme.partition("[project.plugins")[0])
+    page = site / "audit" / "index.html"
     assert not re.search(r"(?:src|href)=\"?(?:https?:)?//(?!zensical)", page.read_text())
     for width in WIDTHS:
         for scheme in SCHEMES:
@@ -95,13 +100,8 @@ def test_every_code_has_an_anchor_where_findings_say(tmp_path: Path) -> None:
     (tmp_path / "docs" / "reference").mkdir(parents=True)
     (tmp_path / "docs" / "reference" / "findings.md").write_text(pages.findings())
     (tmp_path / "docs" / "index.md").write_text("# Home\n")
-    (tmp_path / "zensical.toml").write_text(
-        '[project]\nsite_name = "site"\ndocs_dir = "docs"\nsite_dir = "site"\n'
-    )
-    build = [str(Path(sys.executable).parent / "zensical"), "build", "--strict"]
-    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
     *_, folder, name, _ = PAGE.split("/")
-    html = (tmp_path / "site" / folder / name / "index.html").read_text()
+    html = (built(tmp_path) / folder / name / "index.html").read_text()
     anchors = re.findall(r"<h3 id=\"?([\w-]+)", html)
     assert [f"{PAGE}#{anchor}" for anchor in anchors] == [one.page for one in explanations()]
     assert {rule.page for rule in (CODES | ALL).values()} < {one.page for one in explanations()}
@@ -170,15 +170,10 @@ def test_commands_print_the_json_that_the_reference_describes(
         for line in lines:
             assert json.loads(line)
             jsonschema.validate(json.loads(line), schema)
-    context = click.Context(main)
-    found = {name: main.get_command(context, name) for name in COMMANDS}
-    census = found.pop("census")
-    assert isinstance(census, click.Group)
-    found |= {f"census-{name}": one for name, one in census.commands.items()}
     with_json = {
-        name
-        for name, one in found.items()
-        if one is not None and any("--json" in parameter.opts for parameter in one.params)
+        "-".join(path)
+        for path, command in commands().items()
+        if any("--json" in parameter.opts for parameter in command.params)
     }
     assert {"check", "audit", "demo"} < with_json
     assert with_json - {"demo"} <= sections
@@ -208,32 +203,17 @@ def test_every_variable_is_explained_and_read() -> None:
     assert variables(EVERYTHING) <= read
 
 
-def options() -> set[str]:
-    """All options of all commands."""
-    found = {"--help"}
-    waiting: list[click.Command] = [main]
-    context = click.Context(main)
-    while waiting:
-        command = waiting.pop()
-        for parameter in command.params:
-            found |= {*parameter.opts, *parameter.secondary_opts}
-        if isinstance(command, click.Group):
-            under = (command.get_command(context, name) for name in command.list_commands(context))
-            waiting += [one for one in under if one is not None]
-    return found
-
-
 def test_every_option_that_a_page_names_exists() -> None:
     """In prose and in commands of ours; options of other programs stand in their commands."""
-    known = options()
+    parameters = [one for command in commands().values() for one in command.params]
+    known = {"--help"} | {name for one in parameters for name in (*one.opts, *one.secondary_opts)}
     unknown = set()
     for name, page in PAGES.items():
         prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
         for code in re.findall(r"`([^`]+)`", prose):
             if re.match(r"--|nats-transform ", code) or code.split(" ")[0] in COMMANDS:
-                unknown |= {(name, one) for one in re.findall(r"(?<!\S)--[a-z-]+", code)} - {
-                    (name, one) for one in known
-                }
+                named = {*re.findall(r"(?<!\S)--[a-z-]+", code)}
+                unknown |= {(name, one) for one in named - known}
     assert {one for _, one in unknown} <= OPTIONS_OF_OTHERS, unknown
 
 
