@@ -15,6 +15,7 @@ from statistics import median
 import pytest
 
 from tests.support.command import nats_transform
+from tests.support.spark_cluster import children
 
 pytestmark = [pytest.mark.spark, pytest.mark.dagster, pytest.mark.server]
 
@@ -78,7 +79,7 @@ def test_stops_its_server_when_it_is_stopped(tmp_path: Path, number: signal.Sign
     command = [*DEMO, "--messages", "20000", "--dir", str(tmp_path / "demo")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stderr is not None
-        while not (servers := _servers_of(demo.pid)):
+        while not (servers := children({demo.pid}, b"nats-server")):
             assert demo.poll() is None
             time.sleep(0.05)
         demo.send_signal(number)
@@ -99,27 +100,11 @@ def test_stops_its_server_when_it_is_stopped(tmp_path: Path, number: signal.Sign
         pytest.param(["--messages", "5"], "messages", id="too few messages"),
     ],
 )
-def test_bad_input_is_one_line(
-    tmp_path: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "full").write_text("a file")
+def test_bad_input_is_one_line(folder: Path, arguments: list[str], said: str) -> None:
+    (folder / "full").write_text("a file")
     code, out, err = nats_transform("demo", "--messages", "1000", *arguments)
     last = err.strip().splitlines()[-1]
     assert (code, out) == (2, "")
     assert last.startswith("nats-transform")
     assert said in last
     assert "Traceback" not in err
-
-
-def _servers_of(parent: int) -> list[int]:
-    """The processes named nats-server that a process has started."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines())
-        except FileNotFoundError:  # it has just ended
-            continue
-        if fields["Name"] == "nats-server" and int(fields["PPid"]) == parent:
-            found.append(int(fields["Pid"]))
-    return found

@@ -13,7 +13,7 @@ import yaml
 
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.client import Client
-from tests.support.command import nats_transform
+from tests.support.command import nats_transform, printed, refused
 from tests.support.terminal import on_a_terminal
 from tests.test_review import ROOT, run_step, steps
 
@@ -26,42 +26,26 @@ MAPPING = 'mappings { "orders.*": "shop.$1" }\n'
 def server() -> Iterator[NatsServer]:
     """With a stream that no longer gets the orders, and one that nobody reads."""
     with nats_server() as found, Client(found.url) as client:
-        for config in (
-            {"name": "ORDERS", "subjects": ["orders.*"]},
-            {"name": "BILLS", "subjects": ["bills.*"]},
-        ):
-            client.api(f"STREAM.CREATE.{config['name']}", config)
+        client.add_stream("ORDERS", "orders.*")
+        client.add_stream("BILLS", "bills.*")
         consumer = {"durable_name": "eu", "name": "eu", "filter_subject": "orders.eu"}
         client.api(
             "CONSUMER.CREATE.ORDERS.eu.orders.eu",
             {"stream_name": "ORDERS", "config": consumer | {"ack_policy": "explicit"}},
         )
         for subject in ("orders.eu", "orders.us", "bills.eu"):
-            client.publish(subject)
-        client.flush()
-        while client.api("STREAM.INFO.BILLS")["state"]["messages"] < 1:
-            pass
+            client.request(subject)
         yield found
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With a mapping file, and an environment without any context."""
+    """With a mapping file, and a place for contexts."""
     (made := tmp_path / "work").mkdir()
     monkeypatch.chdir(made)
-    for name in ("NATS_URL", "NATS_CONTEXT"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (made / "new.conf").write_text(MAPPING)
     return made
-
-
-def save_context(name: str, url: str) -> None:
-    import os
-
-    contexts = Path(os.environ["XDG_CONFIG_HOME"], "nats", "context")
-    contexts.mkdir(parents=True)
-    (contexts / f"{name}.json").write_text(json.dumps({"url": url}))
 
 
 def inputs() -> dict[str, str]:
@@ -80,12 +64,17 @@ def inputs() -> dict[str, str]:
 @pytest.mark.server
 @pytest.mark.parametrize("stream", ["", "ORDERS"])
 def test_with_a_context_the_next_command_and_the_workflow_find_the_same(
-    stream: str, folder: Path, server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    stream: str,
+    folder: Path,
+    tmp_path: Path,
+    server: NatsServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    save_context("prod", server.url)
+    contexts = tmp_path / "config" / "nats" / "context"
+    contexts.mkdir(parents=True)
+    (contexts / "prod.json").write_text(json.dumps({"url": server.url}))
     more = ("--stream", stream) if stream else ()
-    code, out, err = nats_transform("init", "--candidate", "new.conf", "--context", "prod", *more)
-    assert (code, err) == (0, "")
+    out = printed("init", "--candidate", "new.conf", "--context", "prod", *more)
     written = [line.removeprefix("wrote ") for line in out.splitlines() if line[:6] == "wrote "]
     assert sorted(written) == [
         ".github/workflows/nats-transform.yml",
@@ -122,8 +111,7 @@ def test_with_a_context_the_next_command_and_the_workflow_find_the_same(
 @pytest.mark.server
 def test_with_a_server_the_files_stand_for_it(folder: Path, server: NatsServer) -> None:
     """A project file cannot name a server, so the next command names the files."""
-    code, out, _ = nats_transform("init", "--candidate", "new.conf", "--server", server.url)
-    assert code == 0
+    out = printed("init", "--candidate", "new.conf", "--server", server.url)
     command = out.splitlines()[-1].removeprefix("next: nats-transform ")
     assert "server" not in tomllib.loads(Path("nats-transform.toml").read_text())
     code, out, _ = nats_transform(*command.split())
@@ -135,16 +123,13 @@ def test_with_a_server_the_files_stand_for_it(folder: Path, server: NatsServer) 
 def test_the_archive_names_the_server(folder: Path, server: NatsServer) -> None:
     url = server.url.replace("://", "://u:secret@")
     line = ("init", "--candidate", "new.conf", "--stream", "ORDERS", "--dagster", "--server", url)
-    code, _, err = nats_transform(*line)
-    assert (code, err) == (0, "")
+    printed(*line)
     archive = yaml.safe_load(Path("defs/orders/defs.yaml").read_text())
     assert archive["attributes"]["sources"] == [{"server": server.url}]
 
 
 def test_without_a_server_the_workflow_checks_the_file(folder: Path) -> None:
-    code, out, err = nats_transform("init", "--candidate", "new.conf", "--json")
-    assert (code, err) == (0, "")
-    assert json.loads(out) == {
+    assert json.loads(printed("init", "--candidate", "new.conf", "--json")) == {
         "files": ["nats-transform.toml", str(WORKFLOW)],
         "next": "nats-transform check new.conf",
     }
@@ -162,12 +147,8 @@ def test_nothing_is_overwritten(there: str, folder: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("# mine\n")
     before = sorted(folder.rglob("*"))
-    code, out, err = nats_transform(
-        "init", "--candidate", "new.conf", "--stream", "ORDERS", "--dagster"
-    )
-    assert (code, out) == (2, "")
-    assert "exists already, so nothing was written" in err
-    assert err.count("\n") == 1
+    told = refused("init", "--candidate", "new.conf", "--stream", "ORDERS", "--dagster")
+    assert "exists already, so nothing was written" in told
     assert sorted(folder.rglob("*")) == before
     assert file.read_text() == "# mine\n"
 
@@ -178,9 +159,8 @@ def test_what_the_server_shows_overwrites_nothing(
     there: str, folder: Path, server: NatsServer
 ) -> None:
     (folder / there).mkdir()
-    code, out, err = nats_transform("init", "--candidate", "new.conf", "--server", server.url)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"nats-transform: {there} exists already")
+    told = refused("init", "--candidate", "new.conf", "--server", server.url)
+    assert told.startswith(f"nats-transform: {there} exists already")
     assert sorted(path.name for path in folder.iterdir()) == sorted(["new.conf", there])
 
 
@@ -202,9 +182,7 @@ def test_what_is_wrong_is_told_in_a_line(
     for name in ("../above.conf", "a b.conf", "${{x}}.conf"):
         (folder / name).write_text(MAPPING)
     before = sorted(folder.rglob("*"))
-    code, out, err = nats_transform("init", *arguments)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert told in err
+    assert told in refused("init", *arguments)
     assert sorted(folder.rglob("*")) == before
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from io import StringIO
 from pathlib import Path
 
-import nats
 import pytest
 from rich.console import Console
 
 from cli.progress import lines_of
 from jobs.jetstream.process import NatsServer
 from jobs.progress import Step
-from tests.support.command import nats_transform
+from tests.conformance.client import Client
+from tests.support.command import printed
 from tests.support.terminal import drawn_by, on_a_terminal
 
 pytestmark = pytest.mark.server
@@ -78,15 +77,6 @@ COMMANDS = {
 }
 
 
-def make_stream(server: NatsServer, name: str, subjects: list[str]) -> None:
-    async def make() -> None:
-        client = await nats.connect(server.url, connect_timeout=600)
-        await client.jetstream(timeout=600).add_stream(name=name, subjects=subjects)
-        await client.close()
-
-    asyncio.run(make())
-
-
 def seen(shown: str) -> str:
     """What a terminal shows one after the other, without what moves its cursor or colors it."""
     return _CONTROL.sub("", shown).replace("\r", "\n")
@@ -95,7 +85,8 @@ def seen(shown: str) -> str:
 @pytest.fixture(scope="module")
 def shown(folder: Path, nats_server: NatsServer) -> dict[str, str]:
     """What each command draws on a terminal that is its stderr, one command after the other."""
-    make_stream(nats_server, "TARGET", ["v1.*", "v2.*"])
+    with Client(nats_server.url) as client:
+        client.add_stream("TARGET", "v1.*", "v2.*")
     drawn = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -140,6 +131,4 @@ def test_a_narrow_terminal_and_none(folder: Path, tmp_path: Path) -> None:
     assert max(map(len, drawn.splitlines())) <= 40
     assert "archiving" not in result
     args[-1] = str(tmp_path / "two")
-    code, out, err = nats_transform(*args)
-    assert (code, err) == (0, "")
-    assert out.startswith("S: 5,000 messages added\n")
+    assert printed(*args).startswith("S: 5,000 messages added\n")

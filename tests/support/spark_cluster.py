@@ -93,7 +93,7 @@ class Cluster:
     def executors(self) -> list[int]:
         """The processes of the executors that run now."""
         workers = {worker.process.pid for worker in self.workers}
-        return _children(workers, b"CoarseGrainedExecutorBackend")
+        return children(workers, b"CoarseGrainedExecutorBackend")
 
     def kill_executor(self) -> bool:
         """kill -9 of an executor, if there is one."""
@@ -101,14 +101,14 @@ class Cluster:
 
     def pythons(self) -> list[int]:
         """The Python processes in which executors run tasks now."""
-        return _children({*_children({*self.executors()}, b"pyspark.daemon")}, b"pyspark.daemon")
+        return children({*children({*self.executors()}, b"pyspark.daemon")}, b"pyspark.daemon")
 
     def kill_python(self) -> bool:
         """kill -9 of a Python process in which an executor runs a task, if there is one."""
         return _kill_one(self.pythons())
 
 
-def _children(parents: set[int], word: bytes) -> list[int]:
+def children(parents: set[int], word: bytes) -> list[int]:
     """The processes that these have started, with this word in their command."""
     found = []
     for entry in Path("/proc").iterdir():
