@@ -24,6 +24,7 @@ from jobs.jetstream.process import nats_server
 from scripts.picture import PICTURE, picture
 from scripts.sessions import Command, File, blocks, run_here, sessions, steps
 from tests.support import nats_command
+from tests.support.spark_cluster import free_port
 from tests.test_repository import tracked_files
 
 ROOT = Path(__file__).parents[1]
@@ -173,13 +174,6 @@ def test_page(story: Steps, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def is_server(text: str) -> bool:
     return text.startswith("nats-server ") and text.endswith(" &")
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 @contextmanager
