@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from pathlib import Path
 
 import dagster as dg
@@ -92,25 +91,6 @@ def test_retries_are_for_what_may_pass(bare_project: Project) -> None:
         assert list(failures(result)) == [f"east/{asset}"]
         tried[asset] = sum(event.is_step_up_for_retry for event in result.all_events)
     assert tried == {"mapping_version": 0, "messages": 1}
-
-
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        pytest.param("  op: { mesages: { pool: p } }\n", "there is no asset 'mesages'", id="asset"),
-        pytest.param(
-            "  translation: { description: '{{ spec.__class__ }}' }\n", "__class__", id="template"
-        ),
-        pytest.param(
-            "  op: { messages: { tags: { a: '{{ 9 ** 9 }}' } } }\n", "may only look up", id="sum"
-        ),
-    ],
-)
-def test_mistakes_are_named_with_their_line(bare_project: Project, more: str, reason: str) -> None:
-    bare_project.add("east", more)
-    graph = load_archives(bare_project.root).get_repository_def().asset_graph
-    said = graph.get(dg.AssetKey(["east", "defs_yaml"])).description
-    assert re.search(rf"defs\.yaml:\d+: .*{reason}", str(said)), said
 
 
 @pytest.mark.server

@@ -50,6 +50,20 @@ BAD = {
         r"/defs\.yaml:14: attributes\.owners: a template may only look up names, such",
     ),
     "large": (f"  # {'x' * 1_000_000}\n", r"/defs\.yaml: it has more than 1,000,000 bytes"),
+    "asset": (
+        "  op: { mesages: { pool: p } }\n",
+        r"/defs\.yaml:\d+: .*there is no asset 'mesages'",
+    ),
+    "private": (
+        "  translation: { description: '{{ spec.__class__ }}' }\n",
+        r"/defs\.yaml:\d+: .*__class__",
+    ),
+    "sum": (
+        "  op: { messages: { tags: { a: '{{ 9 ** 9 }}' } } }\n",
+        r"/defs\.yaml:\d+: .*may only look up",
+    ),
+    "no_server": ("  lag_sensor: {}\n", "lag_sensor needs a server among the sources"),
+    "no_number": ("  lag_sensor: { limit: -1 }\n", "-1 is not a number of messages"),
     "template": (
         "  confidence: '{{ nowhere }}'\n",
         r"/defs\.yaml:14 - attributes\.confidence: 'nowhere' not found",

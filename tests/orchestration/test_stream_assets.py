@@ -233,18 +233,3 @@ def test_a_server_that_is_away_fails_the_tick(bare_project: Project) -> None:
         file.write("  lag_sensor: {}\n")
     with pytest.raises(dg.Failure, match="cannot be reached"):
         tick(bare_project)
-
-
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ("  lag_sensor: {}\n", "lag_sensor needs a server among the sources"),
-        ("  lag_sensor: { limit: -1 }\n", "-1 is not a number of messages"),
-    ],
-)
-def test_a_sensor_that_cannot_work_is_refused(
-    bare_project: Project, more: str, reason: str
-) -> None:
-    bare_project.add("east", more)
-    graph = load_archives(bare_project.root).get_repository_def().asset_graph
-    assert reason in str(graph.get(key("east/defs_yaml")).description)
