@@ -32,12 +32,9 @@ from jobs.files.text import stored as as_stored
 from jobs.files.write import Writer
 from jobs.ingest import ingest
 from jobs.jetstream.chain import Chain, StreamLost
-from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import parse_headers
 from jobs.jetstream.outgoing import iso_time
 from jobs.jetstream.process import nats_server
-from jobs.jetstream.reader import read_range
-from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.jetstream.target import Target
 from jobs.replay import ReplayResult, _Run, replay
 from jobs.settings.connection import NatsSettings
@@ -51,6 +48,7 @@ from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import open_table
 from nats_transform.kernel.coverage import Coverage
 from tests.support.command import nats_transform
+from tests.support.stream_backups import messages_of, state_of_stream
 from tests.support.streams import Stream, new_stream
 
 pytestmark = pytest.mark.server
@@ -149,31 +147,18 @@ def warehouse(tables: Tables) -> Callable[[Any], Warehouse]:
 
 
 def stored(
-    nats: NatsSettings, stream: str, own: bool = False
+    target: Stream, own: bool = False
 ) -> list[tuple[bytes, list[tuple[bytes, bytes]], bytes]]:
     """Subject, headers and payload of each message of a stream, in order.
 
     Without `own`, only the headers that came from the archive.
     """
-
-    async def read() -> list[Any]:
-        async with connection(nats) as client:
-            state = await stream_state(client, nats, stream)
-        found = []
-        settings = JetStreamSettings(stream=stream)
-        async for batch in read_range(nats, settings, 1, max(state.last, 0), state):
-            subjects = batch.column("subject").view("binary").to_pylist()
-            raw = batch.column("headers_raw").to_pylist()
-            headers = batch.column("headers").to_pylist()
-            data = batch.column("data").to_pylist()
-            for subject, block, pairs, payload in zip(subjects, raw, headers, data, strict=True):
-                plain = [(p["name"].encode(), p["value"].encode()) for p in pairs]
-                read = parse_headers(block) if block else plain
-                kept = [p for p in read if own or p[0] not in ADDED]
-                found.append((subject, kept, payload))
-        return found
-
-    return asyncio.run(read())
+    url, found = target.server.url, []
+    for row in messages_of(url, state_of_stream(url, target.name)):
+        block, pairs = row["headers_raw"], [(p["name"], p["value"]) for p in row["headers"]]
+        kept = [p for p in (parse_headers(block) if block else pairs) if own or p[0] not in ADDED]
+        found.append((row["subject"], kept, row["data"]))
+    return found
 
 
 ADDED = {
@@ -182,12 +167,10 @@ ADDED = {
 }  # fmt: skip
 
 
-def test_the_page_names_the_headers_that_are_added(
-    tables: Tables, stream: Any, nats: NatsSettings
-) -> None:
+def test_the_page_names_the_headers_that_are_added(tables: Tables, stream: Any) -> None:
     assert run(tables([message(n, f"{stream.name}.x") for n in (1, 2, 3)]), stream).sent == 3
     first, *others = [
-        {name.decode() for name, _ in headers} for _, headers, _ in stored(nats, stream.name, True)
+        {name.decode() for name, _ in headers} for _, headers, _ in stored(stream, True)
     ]
     page = Path(__file__).parents[2].joinpath("docs/move-a-stream.md").read_text()
     table = page.partition("### Headers")[2].partition("Other headers")[0]
@@ -222,9 +205,7 @@ def test_a_target_that_removes_messages_in_mid_run(tables: Tables, stream: Any) 
     assert result.fails("refused")
 
 
-def test_a_target_that_is_created_again_in_mid_run(
-    tables: Tables, stream: Any, nats: NatsSettings
-) -> None:
+def test_a_target_that_is_created_again_in_mid_run(tables: Tables, stream: Any) -> None:
     """Nothing is sent into the new stream, which nobody checked."""
     archive = tables([message(n, f"{stream.name}.x") for n in range(1, 1501)])
     transform = SubjectTransform(src=">", dest="moved.>")
@@ -241,7 +222,7 @@ def test_a_target_that_is_created_again_in_mid_run(
         with pytest.raises(JobError, match="was deleted and created again"):
             run(archive, stream, rate=1000)
         anew.result()
-    assert stored(nats, stream.name) == []
+    assert stored(stream) == []
 
 
 @pytest.mark.parametrize("limit", [None, 100])
@@ -280,8 +261,8 @@ def in_a_thread(work: Callable[..., Any], *args: Any) -> Any:
         return pool.submit(work, *args).result()
 
 
-def payloads(nats: NatsSettings, stream: str) -> list[int]:
-    return [int(data.strip(b"\x00")) for _, _, data in stored(nats, stream)]
+def payloads(target: Stream) -> list[int]:
+    return [int(data.strip(b"\x00")) for _, _, data in stored(target)]
 
 
 def run(warehouse: Warehouse, target: Any, **given: Any) -> ReplayResult:
@@ -294,19 +275,18 @@ def reasons(result: ReplayResult) -> dict[str, str]:
     return {refusal.reason: refusal.message for refusal in result.refusals}
 
 
-def test_twice_stores_once(warehouse: Any, make_stream: Any, nats: NatsSettings) -> None:
-    # So short a window that the server has forgotten every id when the second run starts.
+def test_twice_stores_once(warehouse: Any, make_stream: Any) -> None:
     target = make_stream(duplicate_window=0.1)
     tables = warehouse(target)
     planned = run(tables, target, dry_run=True)
     assert (planned.sent, planned.dry_run, planned.refusals) == (len(SENT), True, [])
-    assert stored(nats, target.name) == []
+    assert stored(target) == []
 
     first = run(tables, target, window=7)
     assert (first.sent, first.already, first.breaks, first.removed) == (len(SENT), 0, 0, 0)
     assert first.target_messages == len(SENT)
     assert first.not_sent == {"invalid": COUNT // 5, "lost": COUNT // 5}
-    messages = stored(nats, target.name, own=True)
+    messages = stored(target, own=True)
     assert [data for _, _, data in messages] == [b"\x00%d" % n for n in SENT]
     subject, headers, _ = messages[0]
     assert subject == target.name.encode() + b".\xff"
@@ -327,11 +307,11 @@ def test_twice_stores_once(warehouse: Any, make_stream: Any, nats: NatsSettings)
     assert (second.sent, second.already) == (0, len(SENT))
     planned = run(tables, target, dry_run=True)
     assert (planned.sent, planned.already) == (0, len(SENT))
-    assert stored(nats, target.name, own=True) == messages
+    assert stored(target, own=True) == messages
 
 
 def test_a_stopped_replay_is_resumed(
-    warehouse: Any, make_stream: Any, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
+    warehouse: Any, make_stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.jetstream.target.FOLDED", 7)
     target = make_stream(max_msgs=50, discard="new")
@@ -342,7 +322,7 @@ def test_a_stopped_replay_is_resumed(
     target.run(lambda js: js.update_stream(name=target.name, subjects=[f"{target.name}.>"]))
     result = run(tables, target)
     assert (result.sent, result.already) == (len(SENT) - 50, 50)
-    assert payloads(nats, target.name) == SENT
+    assert payloads(target) == SENT
 
 
 def test_a_rate_is_kept(warehouse: Any, stream: Any) -> None:
@@ -362,16 +342,16 @@ def test_what_cannot_be_replayed(warehouse: Any, stream: Any) -> None:
         run(tables, stream, stream="OTHER")
 
 
-def test_mapped_messages_only(warehouse: Any, stream: Any, nats: NatsSettings) -> None:
+def test_mapped_messages_only(warehouse: Any, stream: Any) -> None:
     tables = warehouse(stream)
     mapped = [n for n in range(1, COUNT + 1) if n % 5 in (0, 1)]
     result = run(tables, stream, fates={"mapped"})
     assert result.sent == len(mapped)
     assert result.not_sent["unmatched"] == COUNT // 5
-    assert payloads(nats, stream.name) == mapped
+    assert payloads(stream) == mapped
     # The others later, behind them; and none of them twice.
     assert run(tables, stream).sent == COUNT // 5
-    assert sorted(payloads(nats, stream.name)) == SENT
+    assert sorted(payloads(stream)) == SENT
 
 
 # --- What is refused before the first message is sent ---------------------------------------------
@@ -390,9 +370,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
-def test_hostile_archives_send_nothing(
-    tables: Tables, make_stream: Any, nats: NatsSettings
-) -> None:
+def test_hostile_archives_send_nothing(tables: Tables, make_stream: Any) -> None:
     """Nothing is sent and nothing on the server changes; each kind is counted and named."""
     precious, target = make_stream(), make_stream(subjects=["ok.>"])
     precious.count(3)
@@ -411,26 +389,22 @@ def test_hostile_archives_send_nothing(
         assert all(text.isprintable() for text in reasons(result).values())
         assert "sequence 4: subject 'ok.a 12 12" in reasons(result)["subject"]
         assert result.fails("refused")
-    assert stored(nats, target.name) == []
+    assert stored(target) == []
     # Left out, where they are allowed to be; the rest is sent, once.
     for sent in (3, 0):
         result = run(archive, target, allow={"skips"})
         assert (result.refusals, result.sent) == ([], sent)
-    assert [s for s, _, _ in stored(nats, target.name)] == [b"ok.1", b"ok.2", b"ok.3"]
+    assert [s for s, _, _ in stored(target)] == [b"ok.1", b"ok.2", b"ok.3"]
     assert precious.info().state.messages == 3
 
 
-def test_subjects_with_a_dollar_into_a_stream_for_them(
-    tables: Tables, make_stream: Any, nats: NatsSettings
-) -> None:
+def test_subjects_with_a_dollar_into_a_stream_for_them(tables: Tables, make_stream: Any) -> None:
     archive = tables([message(1, "$KV.B9.x")])
     exact = make_stream(subjects=["$KV.B9.>"])
     assert run(archive, exact).sent == 1
 
 
-def test_nothing_is_stored_in_another_stream(
-    tables: Tables, make_stream: Any, nats: NatsSettings
-) -> None:
+def test_nothing_is_stored_in_another_stream(tables: Tables, make_stream: Any) -> None:
     """PROD captures what unmatched messages have as subject; the dry run says so, too."""
     prod, target = make_stream(), make_stream()
     archive = tables([message(n, f"{prod.name}.x") for n in range(1, 6)])
@@ -440,7 +414,7 @@ def test_nothing_is_stored_in_another_stream(
             f"5 messages have a subject that stream {target.name} does not take"
             in (reasons(result)["captured"])
         )
-    assert stored(nats, prod.name) == stored(nats, target.name) == []
+    assert stored(prod) == stored(target) == []
 
 
 @pytest.mark.parametrize(
@@ -467,16 +441,14 @@ def test_targets_that_remove_messages(
     assert run(archive, target, allow={"limits"}).sent == 3
 
 
-def test_an_old_value_never_becomes_the_latest(
-    tables: Tables, make_stream: Any, nats: NatsSettings
-) -> None:
+def test_an_old_value_never_becomes_the_latest(tables: Tables, make_stream: Any) -> None:
     target = make_stream(max_msgs_per_subject=1, duplicate_window=0.1)
     archive = tables([message(n, f"{target.name}.k{n % 2}") for n in range(1, 6)])
     first = run(archive, target, allow={"limits"})
     assert (first.sent, first.target_messages, first.removed) == (5, 2, 3)
     again = run(archive, target, allow={"limits"})
     assert (again.sent, again.already, again.target_messages) == (0, 5, 2)
-    assert payloads(nats, target.name) == [4, 5]
+    assert payloads(target) == [4, 5]
 
 
 def forged(seq: int) -> tuple[bytes, bytes, bytes]:
@@ -511,9 +483,7 @@ def test_what_the_archive_lacks_was_not_sent(
     assert result.breaks > 0
 
 
-def test_archived_messages_that_no_transform_took(
-    stream: Any, nats: NatsSettings, tmp_path: Path
-) -> None:
+def test_archived_messages_that_no_transform_took(stream: Any, tmp_path: Path) -> None:
     """Some came after the transform, some are in quarantine: nothing is sent unless allowed."""
     warehouse, dump = Warehouse(dir=tmp_path / "warehouse"), tmp_path / "dump.jsonl"
     mapping = tmp_path / "mapping.conf"
@@ -541,12 +511,12 @@ def test_archived_messages_that_no_transform_took(
         assert result.not_sent == {"quarantined": 1, "untransformed": 5}
         assert all(reasons(result)[reason].startswith(text) for reason, text in whats.items())
         assert {refusal.allow for refusal in result.refusals} == {"skips"}
-    assert payloads(nats, stream.name) == []
+    assert payloads(stream) == []
     of_day = run(warehouse, stream, first_day="2026-01-01", dry_run=True)
     assert of_day.not_sent == {"untransformed": 2}
     result = run(warehouse, stream, allow={"skips"})
     assert (result.sent, result.not_sent) == (3, {"quarantined": 1, "untransformed": 5})
-    assert payloads(nats, stream.name) == [1, 2, 4]
+    assert payloads(stream) == [1, 2, 4]
 
 
 def test_other_versions_are_named_safely_and_briefly(tables: Tables, stream: Any) -> None:
@@ -567,21 +537,19 @@ def test_a_stream_that_keeps_ten(tables: Tables, make_stream: Any) -> None:
     assert (result.sent, result.target_messages, result.removed) == (50, 10, 40)
 
 
-def test_another_mapping_version_beside_the_first(
-    tables: Tables, stream: Any, nats: NatsSettings
-) -> None:
+def test_another_mapping_version_beside_the_first(tables: Tables, stream: Any) -> None:
     rows = [message(n, f"{stream.name}.x") for n in range(1, 11)]
     assert run(tables(rows), stream).sent == 10
     later = tables([row | {"mapping_version": "b" * 64} for row in rows])
     text = reasons(run(later, stream))["versions"]
     assert "10 messages of OLD under another mapping version (aaaaaaaaaaaa)" in text
-    assert len(stored(nats, stream.name)) == 10
+    assert len(stored(stream)) == 10
     assert run(later, stream, allow={"versions"}).sent == 10
     assert run(later, stream, allow={"versions"}).sent == 0
 
 
 def test_what_the_target_has_of_an_archive_that_was_replaced(
-    tables: Tables, stream: Any, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
+    tables: Tables, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a wrong dump was removed and the right one ingested: the sequences are the same."""
     monkeypatch.setattr("jobs.jetstream.target.FOLDED", 3)
@@ -597,11 +565,11 @@ def test_what_the_target_has_of_an_archive_that_was_replaced(
     monkeypatch.setattr("jobs.jetstream.target.TIMES", 4)
     assert "replaced" in reasons(run(right, stream))
     assert run(tables(rows), stream).already == 10
-    assert len(stored(nats, stream.name)) == 10
+    assert len(stored(stream)) == 10
 
 
 def test_targets_that_take_nothing_or_change_subjects(
-    tables: Tables, make_stream: Any, stream: Any, nats: NatsSettings
+    tables: Tables, make_stream: Any, stream: Any
 ) -> None:
     mirror = make_stream(mirror=StreamSource(name=stream.name))
     archive = tables([message(1, f"{stream.name}.x")])
@@ -612,15 +580,13 @@ def test_targets_that_take_nothing_or_change_subjects(
     text = reasons(run(archive, changing))["ingress"]
     assert "2 messages would be stored under another subject (in.x as out.x; in.y as out.y)" in text
     assert run(archive, changing, allow={"ingress"}).sent == 2
-    assert [s for s, _, _ in stored(nats, changing.name)] == [b"out.x", b"out.y"]
+    assert [s for s, _, _ in stored(changing)] == [b"out.x", b"out.y"]
 
 
 # --- Headers --------------------------------------------------------------------------------------
 
 
-def test_control_headers_do_not_act_again(
-    tables: Tables, make_stream: Any, nats: NatsSettings
-) -> None:
+def test_control_headers_do_not_act_again(tables: Tables, make_stream: Any) -> None:
     target = make_stream(allow_rollup_hdrs=True, allow_msg_ttl=True)
     x = f"{target.name}.x"
     acting = [
@@ -633,14 +599,14 @@ def test_control_headers_do_not_act_again(
     rows = [message(n, x, headers=[*acting, ("Own", "1")]) for n in range(1, 4)]
     rows[2] |= {"headers": [("A", None)]}
     assert run(tables(rows), target).sent == 3
-    found = stored(nats, target.name)
+    found = stored(target)
     assert len(found) == 3
     aside = [(b"Nats-Transform-Original-" + n.encode(), v.encode()) for n, v in acting]
     assert found[0][1] == [*aside, (b"Own", b"1")]
     assert found[2][1] == [(b"A", b"")]
 
 
-def test_two_archives_into_one_target(tables: Tables, stream: Any, nats: NatsSettings) -> None:
+def test_two_archives_into_one_target(tables: Tables, stream: Any) -> None:
     names = ["A", "A:5", "A 5", "A%3A5"]
     archive = None
     for name in names:
@@ -649,7 +615,7 @@ def test_two_archives_into_one_target(tables: Tables, stream: Any, nats: NatsSet
     for sent in (3, 0):
         for name in names:
             assert run(archive, stream, stream=name).sent == sent
-    assert len(stored(nats, stream.name)) == 12
+    assert len(stored(stream)) == 12
 
 
 def history(server: Any, bucket: str, keys: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -716,7 +682,7 @@ def test_a_bucket_with_its_history(spark: SparkSession, nats_server: Any, tmp_pa
     assert history(nats_server, "COPY", keys) == before
 
 
-def test_a_bucket_whose_values_expire(tables: Tables, nats_server: Any, nats: NatsSettings) -> None:
+def test_a_bucket_whose_values_expire(tables: Tables, nats_server: Any) -> None:
     """A value's time is over and the server notes it: a copy has the note, for as long as asked."""
     keys = ["stays", "short"]
 
@@ -736,7 +702,7 @@ def test_a_bucket_whose_values_expire(tables: Tables, nats_server: Any, nats: Na
         await client.close()
 
     asyncio.run(fill())
-    found = stored(nats, "KV_EXPIRES", own=True)
+    found = stored(Stream(nats_server, "KV_EXPIRES"), own=True)
     before = history(nats_server, "EXPIRES", keys)
     subject, headers, _ = found[-1]
     assert subject == b"$KV.EXPIRES.short"
@@ -773,7 +739,7 @@ def test_a_bucket_whose_values_expire(tables: Tables, nats_server: Any, nats: Na
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_job_is_killed_and_run_again(
-    tables: Tables, stream: Any, nats: NatsSettings, tmp_path: Path, seed: int
+    tables: Tables, stream: Any, tmp_path: Path, seed: int
 ) -> None:
     """kill -9 of the whole process; `test_chain` does it at many more moments, without Spark."""
     chance = random.Random(seed)
@@ -796,15 +762,15 @@ def test_the_job_is_killed_and_run_again(
             assert result["sent"] + result["already"] == count
             assert process.returncode == 0
             break
-        wanted = len(payloads(nats, stream.name)) + chance.randrange(1, 200)
+        wanted = len(payloads(stream)) + chance.randrange(1, 200)
         while stream.info().state.last_seq < wanted:
             assert process.poll() is None
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        held = payloads(nats, stream.name)
+        held = payloads(stream)
         assert held == list(range(1, len(held) + 1))
-    assert payloads(nats, stream.name) == list(range(1, count + 1))
+    assert payloads(stream) == list(range(1, count + 1))
 
 
 @pytest.mark.parametrize("weight", [100, 40])
