@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from pyiceberg.avro.reader import Reader
 from pyiceberg.exceptions import ForbiddenError, NamespaceAlreadyExistsError
 from pyiceberg.typedef import RecursiveDict
 from pyiceberg.utils.config import PYICEBERG_HOME, PYICEBERG_YML, Config
@@ -31,6 +32,10 @@ def _of_the_user() -> RecursiveDict | None:
 
 
 Config._from_configuration_files = staticmethod(_of_the_user)  # type: ignore[method-assign]
+
+# PyIceberg (0.12) keeps the readers of every Avro file that it reads, for ever
+# (https://github.com/apache/iceberg-python/issues/2325). They need not be the same objects.
+Reader.__new__ = lambda cls, *_, **__: object.__new__(cls)  # type: ignore[method-assign]
 
 from pyiceberg.catalog import Catalog as Catalog  # noqa: E402
 from pyiceberg.catalog import MetastoreCatalog as MetastoreCatalog  # noqa: E402
