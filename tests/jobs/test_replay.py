@@ -208,17 +208,20 @@ def test_a_target_that_removes_messages_in_mid_run(tables: Tables, stream: Any) 
 def test_a_target_that_is_created_again_in_mid_run(tables: Tables, stream: Any) -> None:
     """Nothing is sent into the new stream, which nobody checked."""
     archive = tables([message(n, f"{stream.name}.x") for n in range(1, 1501)])
-    transform = SubjectTransform(src=">", dest="moved.>")
+    config = {
+        "subjects": [f"{stream.name}.>"],
+        "subject_transform": SubjectTransform(src=">", dest="moved.>"),
+    }
 
-    def make_anew() -> None:
-        while stream.info().state.messages < 300:
-            time.sleep(0.01)
-        stream.run(lambda js: js.delete_stream(stream.name))
-        config = {"subjects": [f"{stream.name}.>"], "subject_transform": transform}
-        stream.run(lambda js: js.add_stream(name=stream.name, **config))
+    async def make_anew(js: Any) -> None:
+        while (await js.stream_info(stream.name)).state.messages < 300:
+            await asyncio.sleep(0.01)
+        # By one connection: between them the stream isn't there, which a busy machine could see.
+        await js.delete_stream(stream.name)
+        await js.add_stream(name=stream.name, **config)
 
     with ThreadPoolExecutor() as pool:
-        anew = pool.submit(make_anew)
+        anew = pool.submit(stream.run, make_anew)
         with pytest.raises(JobError, match="was deleted and created again"):
             run(archive, stream, rate=1000)
         anew.result()
