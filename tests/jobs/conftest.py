@@ -11,8 +11,8 @@ import pytest
 from jobs.jetstream.process import NatsServer
 from jobs.session import SessionOnDemand
 from jobs.settings.connection import NatsSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
+from tests.support.jobs import HERE
 from tests.support.killing import Work, work_in
 from tests.support.streams import Stream, new_stream
 
@@ -26,7 +26,7 @@ def warehouse(tmp_path: Path) -> Warehouse:
 @pytest.fixture
 def here() -> SessionOnDemand:
     """Lets a job do its work in this process, without Spark."""
-    return SessionOnDemand(SparkSettings())
+    return HERE
 
 
 @pytest.fixture

@@ -38,7 +38,6 @@ from jobs.files.storage import Storage
 from jobs.ingest import IngestResult, ingest
 from jobs.maintain import maintain, remove_stream
 from jobs.promote import promote
-from jobs.session import SessionOnDemand
 from jobs.settings.branches import PromoteSettings
 from jobs.settings.census import CensusSettings
 from jobs.settings.connection import NatsSettings
@@ -46,7 +45,6 @@ from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.erase import EraseSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.maintain import MaintenanceSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings, VerifyTableSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import TransformResult, transform
@@ -59,10 +57,10 @@ from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.kernel.coverage import Coverage
 from tests.support.archive import archive, message, rows_of
 from tests.support.command import nats_transform
+from tests.support.jobs import HERE
 from tests.support.stream_backups import back_up
 from tests.support.streams import Stream
 
-HERE = SessionOnDemand(SparkSettings())
 DAY = date(2026, 3, 1)
 SECRET = "q7Zsecret9"  # noqa: S105 - planted, and looked for
 OTHERS = 40

@@ -10,18 +10,14 @@ from typing import Any
 from jobs import transform as job
 from jobs.audit.result import AuditResult
 from jobs.audit.run import run
-from jobs.session import SessionOnDemand
 from jobs.settings.audit import AuditSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
 from nats_transform.config import mapping_version
 from tests.support.archive import Row, message
-
-HERE = SessionOnDemand(SparkSettings())
-"""Lets a job do its work in this process, without Spark."""
+from tests.support.jobs import HERE
 
 DAY = date(2026, 3, 1)
 MAPPINGS = AccountMappings(

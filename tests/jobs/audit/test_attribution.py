@@ -17,9 +17,8 @@ from jobs.settings.audit import AuditSettings, Published
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.audit import MappingAudit, Period, Verdict
-from tests.jobs.audit.rehearsal import HERE
 from tests.support.archive import archive, message
-from tests.support.jobs import dumped, ingested
+from tests.support.jobs import HERE, dumped, ingested
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MAPPINGS = AccountMappings(

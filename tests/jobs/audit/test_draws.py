@@ -23,8 +23,8 @@ from nats_transform.audit import End, Period, Verdict
 from nats_transform.audit.chance import STRETCH
 from nats_transform.kernel.counting import Coded
 from nats_transform.mappings.shape import Shape
-from tests.jobs.audit.rehearsal import HERE
 from tests.support.archive import Row, archive, message
+from tests.support.jobs import HERE
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MESSAGES = 12_000

@@ -21,21 +21,19 @@ from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.jetstream.stream import stream_info
 from jobs.jetstream.subjects import pages_of_subjects
-from jobs.session import SessionOnDemand
 from jobs.settings.connection import NatsSettings
 from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from tests.conformance.client import Client
 from tests.support.command import nats_transform
 from tests.support.impostor import INFO_OF_STREAM, Impostor, serving
+from tests.support.jobs import HERE
 from tests.support.streams import Stream
 
 pytestmark = pytest.mark.server
 
 PASSWORD = "secret"  # noqa: S105 - of this server alone
-HERE = SessionOnDemand(SparkSettings())
 MAPPINGS = """
 accounts { A {
   jetstream: enabled

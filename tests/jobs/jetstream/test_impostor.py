@@ -20,18 +20,16 @@ from jobs.ingest import ingest
 from jobs.jetstream.connection import LARGEST_MESSAGE, connection
 from jobs.jetstream.pull import Delivered
 from jobs.jetstream.stream import JetStreamSettings, counts_by_subject, stream_state
-from jobs.session import SessionOnDemand
 from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.source import StreamSource
 from nats_transform.kernel.coverage import Coverage
 from tests.support.impostor import INFO, INFO_OF_STREAM, Impostor, message, serving
+from tests.support.jobs import HERE
 
 Pieces = Callable[[bytes, bytes], Iterator[bytes]]
 STATE = INFO_OF_STREAM["state"]
-HERE = SessionOnDemand(SparkSettings())
 
 
 def reading(impostor: Impostor, folder: Path, patience: float = 5) -> None:

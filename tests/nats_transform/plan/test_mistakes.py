@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from cli.check import command as check_command
 from jobs.dry_run.settings import read_question
+from nats_transform.errors import InvalidConfig
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.moves import moves
 from nats_transform.migration.findings import STOPS_PLAN
@@ -24,6 +25,30 @@ REFUSED = pytest.mark.parametrize("wrong", [pytest.param(one, id=one.id) for one
 @pytest.mark.parametrize("one", [pytest.param(one, id=one.id) for one in PLANNED])
 def test_what_is_planned_around(one: Situation, tmp_path: Path) -> None:
     assert steps(one.plan(tmp_path)) == [one.text(line) for line in one.planned]
+
+
+@pytest.mark.parametrize(
+    ("mappings", "told"),
+    [
+        pytest.param(
+            '"a": [{destination: b, weight: 60}, {destination: c, weight: 50}]',
+            "brings the weights for all clusters to 110; at most 100",
+            id="weights above 100",
+        ),
+        pytest.param('"a.*": "b.$2"', "b.$2", id="a wildcard that is not there"),
+        pytest.param(
+            '"a": [{destination: b, weight: 50}, {destination: b, weight: 50, cluster: x}]',
+            "listed twice",
+            id="a destination twice",
+        ),
+    ],
+)
+def test_mappings_that_the_server_refuses(mappings: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        Situation("refused", mappings).plan(tmp_path)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.line == 1
 
 
 @REFUSED
