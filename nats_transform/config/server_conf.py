@@ -54,8 +54,7 @@ _UNITS: dict[str, int] = {
 _TRUE = frozenset({"true", "yes", "on"})
 _ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 _ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b'"': b'"', b"\\": b"\\"}
-# Not `*+`: Python 3.11 before .5 leaves the position of a possessive group that half matched.
-_DOUBLE_SO_FAR = re.compile(r'"(?:[^"\\]++|\\(?:x[0-9A-Fa-f]{2}|[tnr"\\]))*')
+_DOUBLE_SO_FAR = re.compile(r'"(?:[^"\\]++|\\[tnr"\\]|\\x[0-9A-Fa-f][0-9A-Fa-f])*+')
 _QUOTED_PAIR = re.compile(r'(?P<RAW_DOUBLE>"[^"]*")\s*[=:]\s*(?P<DOUBLE>"[^"]*")')
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 

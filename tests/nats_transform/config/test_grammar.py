@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import lark
@@ -83,3 +85,20 @@ def test_a_missing_folder_is_no_error(folder: Path) -> None:
     folder.rmdir()
     parsed()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["server_conf.lark", "json_text.lark"])
+def test_possessive_groups_only_save_time(name: str) -> None:
+    """Python 3.11 before .5 may leave the position where such a group matched in part."""
+    texts = [
+        "".join(text)
+        for characters in ('"\\xu', "/#} ")
+        for length in range(8)
+        for text in product(characters, repeat=length)
+    ]
+    for terminal in grammar(name).terminals:
+        pattern = terminal.pattern.to_regexp()
+        possessive, greedy = re.compile(pattern), re.compile(re.sub(r"\)([*+])\+", r")\1", pattern))
+        for text in texts if possessive != greedy else ():
+            found, expected = possessive.match(text), greedy.match(text)
+            assert (found and found[0]) == (expected and expected[0]), (terminal.name, text)

@@ -72,10 +72,10 @@ def verdict(path: Path) -> Verdict:
 
 PIECES = [
     *"ab=: \t\n\n{}{}[],;/#'\"\\$()1.-*>0k",
-    *("  ", "\r\n", "//", "foo", "\\n", "\\x41", "\\q", "$a", "$zz", "\n)\n", "12", "-3", "1.5"),
+    *("  ", "\r\n", "//", "foo", "\\n", "\\x41", "\\x", "\\q", "$a", "$zz", "\n)\n", "12", "-3"),
     *("10k", "5kb", "1kbi", "1.2.3.4:42", "42%", "x.>", "2020-01-02T03:04:05Z", "true", "off"),
-    *("include", "é", "\x85", "\xa0", "\x0b", "\x1c", "\u2003", "\u2028", "\udcff"),
-    *("a=1\n", "b: x\n", "m { c: d }\n", "[ 1\n 2\n]", "/ ", "# c\n"),
+    *("1.5", "include", "é", "\x85", "\xa0", "\x0b", "\x1c", "\u2003", "\u2028", "\udcff"),
+    *("} //", "a=1\n", "b: x\n", "m { c: d }\n", "[ 1\n 2\n]", "/ ", "# c\n"),
 ]
 USE = "\nport = $a\nport = 4222\n"
 """Makes `a` a variable that was used, so that the server takes it whatever it is."""
