@@ -563,6 +563,7 @@ DIVERGING = {"holds": False, "divergences": [{"kind": "subject", "messages": 3}]
         pytest.param(
             {"tried": 0, "holds": False}, "has no clean verdict: it tried nothing", id="nothing"
         ),
+        pytest.param({"tried": 0}, "verdict: it tried nothing", id="nothing-although-it-holds"),
         pytest.param({"tried": "many"}, "is not a certificate", id="no-number"),
         pytest.param({"share": 7}, "is not a certificate", id="no-share"),
     ],

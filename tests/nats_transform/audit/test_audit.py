@@ -198,6 +198,18 @@ def test_a_total_that_hides_clusters_that_differ_is_called_out() -> None:
     assert [rule.verdict for rule in found.rules] == [Verdict.OUTSIDE] * 2
 
 
+def test_a_total_that_is_outside_as_a_cluster_is_hides_nothing() -> None:
+    counts = [
+        *tallies("shop.*", [came(90_000, 10_000)], "east"),
+        *tallies("shop.*", [came(98_000, 2_000)], "west"),
+    ]
+    found = audit([CANARY], counts)
+    (total,) = found.clusters
+    assert [rule.verdict for rule in found.rules] == [Verdict.OUTSIDE, Verdict.WITHIN]
+    assert total.total.verdict is Verdict.OUTSIDE
+    assert not total.hides
+
+
 def test_a_dead_canary_that_no_cluster_shows_by_itself() -> None:
     counts = [
         one for number in range(40) for one in tallies("shop.*", [came(400, 0)], f"c{number:02}")
