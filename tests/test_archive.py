@@ -258,6 +258,9 @@ class Archives(RuleBasedStateMachine):
                 with pytest.raises(JobError, match="2 mapping versions"):
                     replay(given)
                 return
+            if held.messages[name].keys() != held.transformed[name].keys():
+                assert [one.reason for one in replay(given).refusals] == ["untransformed"]
+                given = given.model_copy(update={"allow": {"skips"}})
             assert replay(given).refusals == []
         for seq in held.transformed[name]:
             one = held.messages[name][seq]
