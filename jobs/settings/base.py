@@ -7,6 +7,7 @@ is its help, its type says what can be given, and an `Option` says what the type
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -275,6 +277,17 @@ def _with_commas(value: Any) -> Any:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
+def _without_keys(address: str) -> str:
+    if re.match(r"[\w+.-]+://[^/]*:[^/]*@", address):
+        raise ValueError(
+            "leave user, password and keys out of an address, which is printed and kept; an object "
+            "store takes its keys from the environment, such as AWS_ACCESS_KEY_ID"
+        )
+    return address
+
+
+Address = Annotated[str, AfterValidator(_without_keys)]
+"""A path or a URI, without secrets."""
 Moment = Annotated[AwareDatetime, BeforeValidator(_moment), Option(metavar="MOMENT")]
 """A time with its zone."""
 WithCommas = BeforeValidator(_with_commas)

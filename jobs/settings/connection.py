@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import ssl
 
 _SCHEMES = ("nats", "tls", "ws", "wss")
+_URL = re.compile(r"(\w+://)?(.*@)?(\[[^\]]+\]|[^\s/@:\[\]]+)(:\d+)?(/.*)?")
 # Whoever wrote a project file would get the credentials of its reader.
 _OWN = Option(
     cure="because the file's author would get your credentials: save a context with `nats context "
@@ -125,6 +126,13 @@ class NatsSettings(Settings):
             if separator and scheme.lower() not in _SCHEMES:
                 raise ValueError(
                     f"a nats-server's URL starts with nats:// or tls://, not {visible(scheme)}://"
+                )
+        for number, url in enumerate(url.strip() for url in servers.split(",") if url.strip()):
+            # A comma in a password would make an address of its first half, which is printed.
+            if (number and "@" in url and "://" not in url) or not _URL.fullmatch(url):
+                raise ValueError(
+                    "a server is HOST, HOST:PORT or nats://USER:PASSWORD@HOST:PORT; give a "
+                    "password with a comma with --password"
                 )
         return servers
 

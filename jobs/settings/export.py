@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from jobs.settings.base import Name, Seed, Settings, setting
+from jobs.settings.base import Address, Name, Seed, Settings, setting
 from jobs.settings.days import Stream
 from jobs.settings.mappings import Account
 from jobs.settings.warehouse import BranchedWarehouse, Warehouse
@@ -17,7 +17,7 @@ class ExportSettings(Settings):
     """What to export, and where to."""
 
     stream: Stream = setting(..., "The stream whose messages are exported.", min_length=1)
-    to_backup: str = setting(
+    to_backup: Address = setting(
         ...,
         "The new folder of the backup, or its URI in an object store.",
         min_length=1,

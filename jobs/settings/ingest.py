@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from jobs.settings.base import Folder, Name, Option, Settings, setting, utc
+from jobs.settings.base import Address, Folder, Name, Option, Settings, setting, utc
 from jobs.settings.connection import NatsSettings
 from jobs.settings.days import RunId, Stream
 from jobs.settings.warehouse import Gated, Warehouse
 
 LARGEST_SEQUENCE = 2**63 - 1
-_Pattern = Annotated[str, Option(metavar="PATH", is_path=True)]
+_Pattern = Annotated[Address, Option(metavar="PATH", is_path=True)]
 
 
 class DumpColumns(Settings):

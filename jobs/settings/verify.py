@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import model_validator
 
-from jobs.settings.base import Folder, Option, Settings, setting
+from jobs.settings.base import Address, Folder, Option, Settings, setting
 from jobs.settings.connection import NatsSettings
 
 
@@ -24,7 +24,7 @@ class VerifySettings(Settings):
     config: tuple[Path, ...] = setting(
         (), "The configuration of a server, for permissions, exports and imports."
     )
-    monitor: tuple[str, ...] = setting(
+    monitor: tuple[Address, ...] = setting(
         (),
         "A server's monitoring port, such as http://localhost:8222, to read the mappings. Without "
         "it they come from --server, which shows them to the system account only.",

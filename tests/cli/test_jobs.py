@@ -207,6 +207,22 @@ def test_what_cannot_be_ingested_is_one_line_and_leaves_nothing(
     assert {entry.name for entry in folder.iterdir()} == {"mapping.conf"}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ingest --stream A --server nats://u:se,cret@127.0.0.1:1",
+        "ingest --stream A --server nats://u:12,secret@127.0.0.1:1",
+        "ingest --stream A --parquet s3://k:secret@bucket/dump",
+        "export --stream A --untransformed --config c.json --to-backup s3://k:secret@bucket/b",
+        "verify --plan p --step 1 --monitor http://admin:secret@localhost:8222",
+    ],
+)
+def test_an_address_with_a_secret_is_not_printed(folder: Path, command: str) -> None:
+    line = refused(*command.split())
+    assert not any(part in line for part in ("u:se", "u:12", "secret", "cret@"))
+    assert "--password" in line or "keys out of an address" in line
+
+
 def test_a_warehouse_that_cannot_be_written(folder: Path) -> None:
     (folder / "file").touch()
     path = dump(folder, ["a"])
