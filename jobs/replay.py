@@ -300,6 +300,11 @@ class _Run:
                 f"stream {target.name} has {text} archive has other messages for ({replaced}); "
                 "delete them there, or replay into another stream",
             )
+        coming = self.total - already - sum(kept.messages for kept in kept_out.values())
+        room = target.room()
+        if room is not None and coming > room:
+            text = f"stream {target.name} has room for {plural(room, 'more message')} (max_msgs)"
+            self._refusal("room", f"{text}, but {coming:,} would come: raise its limit")
         return already
 
     async def _there(self, target: Target) -> Coverage:

@@ -41,6 +41,7 @@ ANSWER_SECONDS = 30.0
 _LOOK_SECONDS = 1.0  # how often a lost connection is looked for while answers are awaited
 _LARGEST_ACK = 65_536  # bytes; what is cut is no JSON
 _FLUSH_EVERY = 64  # messages
+_CATCH_UP_SECONDS = 0.05  # what sleeping too long costs at high rates
 # Wrong last message id; wrong last sequence, with and without it: somebody else was quicker.
 _CONFLICTS = {10070, 10071, 10164}
 # JetStream is temporarily unavailable; insufficient resources; the leader is another server.
@@ -115,9 +116,10 @@ class Chain:
         self._is_broken = False
         self._is_deaf = False  # the server is there, but does not take messages
         self._elsewhere: set[int] = set()  # what other replays stored meanwhile
+        self._last_elsewhere = 0
         self._failure: str | None = None
         self._reconnects = 0
-        self._started = time.monotonic()
+        self._due = time.monotonic()  # when the next message may be sent, if there is a rate
         self._stuck: float | None = None  # since when nothing was stored, while the chain breaks
         self._tries = 0
 
@@ -150,8 +152,7 @@ class Chain:
             self.progress.already += 1
             return
         if self._rate:
-            due = self._started + self._numbers / self._rate
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await self._wait_for_turn(self._rate)
         await self._write(message)
         if self._numbers % _FLUSH_EVERY == 0:
             await self._client._flush_pending()
@@ -164,9 +165,16 @@ class Chain:
         """
         await self._room_for(0)
 
+    async def _wait_for_turn(self, rate: float) -> None:
+        if self._due > time.monotonic():
+            await self._client._flush_pending()  # or what waits there goes out with later ones
+            await asyncio.sleep(self._due - time.monotonic())
+        # What a slow moment lost is not made up for, or messages would come faster afterwards.
+        self._due = max(self._due, time.monotonic() - _CATCH_UP_SECONDS) + 1 / rate
+
     def _is_elsewhere(self, seq: int) -> bool:
         # Of a stream that removes messages the last one speaks for those before it.
-        return seq in self._elsewhere or (self._forgets and seq < max(self._elsewhere))
+        return seq in self._elsewhere or (self._forgets and seq < self._last_elsewhere)
 
     async def _write(self, message: Outgoing) -> None:
         number = self._numbers
@@ -197,7 +205,7 @@ class Chain:
             await self._some_answer()
         raise JobError(
             f"stream {self._target.name} on {self._nats.where}: {self._failure}; "
-            "run again to resume"
+            "run again to resume, once that is cured"
         )
 
     async def _some_answer(self) -> None:
@@ -344,6 +352,7 @@ class Chain:
                 else:
                     others.add(sent.seq)
         self._elsewhere |= others
+        self._last_elsewhere = max(self._last_elsewhere, *others, 0)
         # A message without an answer may be stored, directly after the last known one of ours.
         in_doubt = [m for n, m in self._waiting if n in self._unanswered and m.seq > ours]
         if in_doubt and mine_at < last and mine_at + 1 not in there:

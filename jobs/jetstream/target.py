@@ -153,6 +153,13 @@ class Target:
             if config.get(field, -1) > 0 and config.get("discard", "old") == "old":
                 yield field
 
+    def room(self) -> int | None:
+        """How many more messages `max_msgs` allows; None if it makes room, or has no limit."""
+        limit: int = self.state.config.get("max_msgs", -1)
+        if limit <= 0 or self.state.config.get("discard", "old") == "old" or any(self.forgets()):
+            return None
+        return max(limit - self.state.messages, 0)
+
     @property
     def is_readable(self) -> bool:
         """Whether a new consumer can read the stream without changing it."""

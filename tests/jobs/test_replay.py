@@ -317,15 +317,30 @@ def test_a_stopped_replay_is_resumed(
     warehouse: Any, make_stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.jetstream.target.FOLDED", 7)
-    target = make_stream(max_msgs=50, discard="new")
+    target = make_stream(max_bytes=20_000, discard="new")
     tables = warehouse(target)
-    with pytest.raises(JobError, match=r"maximum messages exceeded; run again to resume") as caught:
+    with pytest.raises(JobError, match=r"maximum bytes exceeded; run again to resume") as caught:
         run(tables, target)
     assert "\n" not in str(caught.value)
+    before = target.info().state.messages
+    assert 0 < before < len(SENT)
     target.run(lambda js: js.update_stream(name=target.name, subjects=[f"{target.name}.>"]))
     result = run(tables, target)
-    assert (result.sent, result.already) == (len(SENT) - 50, 50)
+    assert (result.sent, result.already) == (len(SENT) - before, before)
     assert payloads(target) == SENT
+
+
+def test_a_target_without_room_gets_nothing(tables: Tables, make_stream: Any) -> None:
+    target = make_stream(max_msgs=4, discard="new")
+    assert run(tables([message(1, f"{target.name}.x")]), target).sent == 1
+    archive = tables([message(n, f"{target.name}.x") for n in range(1, 6)])
+    for dry_run in (True, False):
+        text = reasons(run(archive, target, dry_run=dry_run))["room"]
+        assert "has room for 3 more messages (max_msgs), but 4 would come" in text
+    assert target.info().state.last_seq == 1
+    config = target.info().config.evolve(max_msgs=5)
+    target.run(lambda js: js.update_stream(config=config))
+    assert run(archive, target).sent == 4
 
 
 def test_a_rate_is_kept(warehouse: Any, stream: Any) -> None:

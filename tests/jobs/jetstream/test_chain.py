@@ -57,6 +57,22 @@ def test_in_order_and_only_once(stream: Stream) -> None:
     assert stored(stream) == list(range(1, 1501))
 
 
+def test_a_rate_holds_in_every_second(stream: Stream) -> None:
+    sent(stream, 15, rate=10)
+
+    async def times() -> list[int]:
+        nats = NatsSettings(servers=stream.server.url)
+        async with connection(nats) as client:
+            state = await stream_state(client, nats, stream.name)
+        batches = read_range(nats, JetStreamSettings(stream=stream.name), 1, state.last, state)
+        return [ns async for batch in batches for ns in batch.column("ts_ns").to_pylist()]
+
+    came = asyncio.run(times())
+    assert len(came) == 15
+    # Any eleven take nearly a second; half of it says that none had waited for others.
+    assert min(b - a for a, b in zip(came, came[10:], strict=False)) > 5 * 10**8
+
+
 def test_several_replays_at_once(stream: Stream) -> None:
     with ThreadPoolExecutor() as pool:
         runs = list(pool.map(lambda _: sent(stream, 2000), range(3)))
