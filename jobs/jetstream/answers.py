@@ -30,8 +30,13 @@ _NO_TIME = datetime(1, 1, 1, tzinfo=UTC)  # as nats-server writes it
 _NAME = re.compile(r"[^\x00-\x20\x7f.*>/\ud800-\udfff]{1,255}")
 
 
+def can_be_named(name: str) -> bool:
+    """Whether a stream or a consumer can have a name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def _named(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not can_be_named(name):
         raise ValueError("no stream or consumer can have this name")
     return name
 
@@ -346,6 +351,7 @@ _A = TypeVar("_A", bound=BaseModel)
 
 
 NO_JETSTREAM = 10039
+NO_MORE_CONSUMERS, THRESHOLD_TOO_LONG = 10026, 10153
 """The `err_code` of an account without JetStream; also ours where nobody answers at all."""
 CONSUMER_NOT_FOUND, MESSAGE_NOT_FOUND, STREAM_NOT_FOUND = 10014, 10037, 10059
 """The same of what is not there."""

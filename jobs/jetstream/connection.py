@@ -109,11 +109,13 @@ class RawClient(Client):
     Attributes:
         is_system: whether the user is of the system account, in the words of the server. It says
             so before it answers the second ping; one that does not say so counts as False.
+        heard: how many bytes the server sent.
     """
 
     def __init__(self, wants_tls: bool = False) -> None:
         super().__init__()
         self.is_system = False
+        self.heard = 0
         self._ps = _BulkParser(self)
         self._wants_tls = wants_tls
         self.sink: Sink | None = None
@@ -225,6 +227,7 @@ class _BulkParser(Parser):
     nc: RawClient
 
     async def parse(self, data: bytes = b"") -> None:
+        self.nc.heard += len(data)
         try:
             await self._parse(data)
             if self.needed > LARGEST_MESSAGE:

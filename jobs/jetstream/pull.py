@@ -21,11 +21,12 @@ import pyarrow.compute as pc
 
 from jobs.errors import ArchiveError
 from jobs.jetstream import wire
-from jobs.jetstream.answers import Answer, ConsumerInfo
+from jobs.jetstream.answers import THRESHOLD_TOO_LONG, Answer, ApiError, ConsumerInfo
 from jobs.jetstream.connection import LARGEST_MESSAGE, NoNats, RawClient, api
 from jobs.settings.connection import NatsSettings
 
 SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
+_SILENT_BYTES = 16_384  # in so many seconds: as little as that is silence, too
 _PAUSE_SECONDS = 0.05  # without an answer: look whether the request has all its bytes
 _INACTIVE_SECONDS = 120
 _FAREWELL_SECONDS = 2.0  # for the server to delete the consumer, which it else does by itself
@@ -50,7 +51,14 @@ async def consumer(
     if subject:
         config["filter_subject"] = subject
     body = {"stream_name": stream, "config": config, "action": "create"}
-    info = await api(client, nats, ConsumerInfo, f"CONSUMER.CREATE.{stream}.{name}", body)
+    subject = f"CONSUMER.CREATE.{stream}.{name}"
+    try:
+        info = await api(client, nats, ConsumerInfo, subject, body)
+    except ApiError as error:
+        if error.code != THRESHOLD_TOO_LONG:
+            raise
+        del config["inactive_threshold"]  # the stream has a limit, which is the default then
+        info = await api(client, nats, ConsumerInfo, subject, body)
     try:
         yield name, info
     finally:
@@ -93,7 +101,7 @@ async def arrive(client: RawClient, pull: Pull, wanted: int, max_bytes: int | No
     nats-server sends no status where the messages have exactly as many bytes as the request allows.
     """
     while len(pull.replies) < wanted and pull.status is None:
-        before = len(pull.replies)
+        before, heard = len(pull.replies), client.heard
         pull.changed.clear()
         for seconds in (_PAUSE_SECONDS, SILENCE_SECONDS):
             with contextlib.suppress(TimeoutError):
@@ -101,7 +109,8 @@ async def arrive(client: RawClient, pull: Pull, wanted: int, max_bytes: int | No
                 break
             if max_bytes is not None and pull.size() >= max_bytes:
                 return
-        if len(pull.replies) == before and not pull.changed.is_set():
+        is_silent = client.heard - heard < _SILENT_BYTES  # else a large message is on its way
+        if len(pull.replies) == before and not pull.changed.is_set() and is_silent:
             return
         if not client.is_connected:
             return

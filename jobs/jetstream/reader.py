@@ -21,7 +21,12 @@ import pyarrow as pa
 from nats import errors as nats_errors
 
 from jobs.errors import ArchiveError, text_of
-from jobs.jetstream.answers import STREAM_NOT_FOUND, ApiError, StreamInfo
+from jobs.jetstream.answers import (
+    NO_MORE_CONSUMERS,
+    STREAM_NOT_FOUND,
+    ApiError,
+    StreamInfo,
+)
 from jobs.jetstream.connection import LARGEST_MESSAGE, RawClient, api, connection, refusal
 from jobs.jetstream.headers import header_columns
 from jobs.jetstream.pull import Delivered, Pull, arrive, consumer, pulling, request
@@ -209,7 +214,8 @@ async def _pulls(
                 left = int(delivered.pending[-1])
                 pull.clear()
     except ApiError as error:
-        if error.code in (0, STREAM_NOT_FOUND):
+        # A stream may allow few consumers; those of the other ranges end.
+        if error.code in (0, STREAM_NOT_FOUND, NO_MORE_CONSUMERS):
             raise _Stale(str(error)) from error
         raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
     except (nats_errors.Error, OSError) as error:

@@ -13,12 +13,18 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.errors import ArchiveError
-from jobs.jetstream.answers import STREAM_NOT_FOUND, ApiError, Names, StreamInfo
+from jobs.jetstream.answers import (
+    STREAM_NOT_FOUND,
+    ApiError,
+    Names,
+    StreamInfo,
+    can_be_named,
+)
 from jobs.jetstream.connection import RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
 from jobs.settings.base import utc
 from jobs.settings.connection import NatsSettings
-from nats_transform.errors import did_you_mean
+from nats_transform.errors import did_you_mean, printable
 from nats_transform.mappings.subject import ANY_TAIL
 
 COUNTED_SUBJECTS = 100_000  # nats-server counts so many in one answer
@@ -89,6 +95,10 @@ async def stream_info(client: RawClient, nats: NatsSettings, stream: str) -> Str
     Raises:
         ApiError: there is no such stream, or nobody answers.
     """
+    if not can_be_named(stream):
+        raise ApiError(
+            f"no stream can have the name {printable(stream)}: check it", STREAM_NOT_FOUND
+        )
     try:
         return await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
     except ApiError as error:
@@ -192,6 +202,8 @@ async def _first_message(
     subject: str | None = None,
 ) -> tuple[int, int] | None:
     try:
+        # Without payloads, which may be large.
+        start = {**start, "headers_only": True}
         async with consumer(client, nats, stream, subject, **start) as (name, info):
             if not info.num_pending:
                 return None

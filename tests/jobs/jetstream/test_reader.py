@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import secrets
 import signal
 import threading
 import time
@@ -30,7 +32,9 @@ from jobs.settings.connection import NatsSettings
 from jobs.sources.source import StreamSource
 from jobs.warehouse.rows import SCHEMA
 from nats_transform.kernel.coverage import Coverage
+from tests.faults.test_faults import network
 from tests.support.restarting import restart
+from tests.support.streams import Stream
 
 pytestmark = pytest.mark.server
 
@@ -303,6 +307,43 @@ def test_a_server_that_restarts_in_mid_read(how: signal.Signals, make_stream: An
         assert asyncio.run(read()) == list(range(1, 3001))
 
 
+def test_a_message_that_takes_longer_than_silence(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.publish([(b"large", b"", b"x" * 600_000)])
+    monkeypatch.setattr("jobs.jetstream.pull.SILENCE_SECONDS", 1.0)
+    with network(stream.server.url, lambda _, data: (data, len(data) / 200_000, False)) as slow:
+        nats = NatsSettings(servers=slow, patience=1)
+        assert read_all(nats, JetStreamSettings(stream=stream.name), 1) == [1]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_consumers": 1}, {"consumer_limits": {"inactive_threshold": 1_000_000_000}}],
+    ids=["number", "threshold"],
+)
+def test_ranges_of_a_stream_that_limits_consumers(
+    nats_server: NatsServer, nats: NatsSettings, limits: dict[str, Any]
+) -> None:
+    stream = Stream(nats_server, f"S{secrets.token_hex(4)}")
+    config = json.dumps({"name": stream.name, "subjects": [f"{stream.name}.>"]} | limits).encode()
+    stream.run(lambda js: js._api_request(f"$JS.API.STREAM.CREATE.{stream.name}", config))
+    stream.count(3000)
+    settings = JetStreamSettings(stream=stream.name, batch=100)
+
+    async def read() -> list[int]:
+        async with connection(nats) as client:
+            state = await stream_state(client, nats, stream.name)
+
+        async def one(first: int) -> list[int]:
+            batches = read_range(nats, settings, first, first + 999, state)
+            return [seq async for batch in batches for seq in batch.column("seq").to_pylist()]
+
+        return [*itertools.chain.from_iterable(await asyncio.gather(*map(one, (1, 1001, 2001))))]
+
+    assert asyncio.run(read()) == [*range(1, 3001)]
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "made-anew"])
 def test_a_stream_that_vanishes_in_mid_read(stream: Any, nats: NatsSettings, again: bool) -> None:
     stream.count(1000)
@@ -352,6 +393,7 @@ def test_a_server_that_stays_away(make_stream: Any) -> None:
     ("options", "message"),
     [
         pytest.param({"stream": "NONE"}, r"no stream NONE on 127\.0\.0\.1", id="no-stream"),
+        pytest.param({"stream": "a.b"}, "no stream can have the name 'a.b'", id="no-name"),
         pytest.param({"servers": "nats://127.0.0.1:1"}, "cannot be reached", id="no-server"),
         pytest.param({"first": "9", "last": "3"}, "ends before it starts", id="backwards"),
         pytest.param(
