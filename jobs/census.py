@@ -20,6 +20,7 @@ from jobs.files.census import COLUMNS, GROUPING, read_counts, write_counts
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.engine import engine_of
 from jobs.files.grouped import grouped
+from jobs.files.intact import check_files
 from jobs.files.scan import Scan
 from jobs.files.storage import Storage
 from jobs.progress import step
@@ -80,13 +81,15 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
 
     Raises:
         ArchiveError: the stream has no messages at all.
-        WarehouseError: tables that cannot be read or written.
+        WarehouseError: tables that cannot be read or written, or a file that was changed after
+            being published.
     """
     source = tables.open_table(settings.warehouse, specs.MESSAGES)
     target = tables.open_table(settings.warehouse, CENSUS, create=True)
     if not tables.data_files(source, settings.stream):
         raise Archived.none(source, settings.stream)
     files = tables.data_files(source, settings.stream, settings.days)
+    check_files(spark, source, files)
     scan = Scan.of(source, specs.MESSAGES, files, COLUMNS)
     session = scan.session(spark)
     storage = Storage.of(target)

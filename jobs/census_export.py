@@ -22,6 +22,7 @@ from jobs.dry_run.portable import (
     write_census,
 )
 from jobs.dry_run.subjects import archived_days, counted_census
+from jobs.files.intact import check_files
 from jobs.files.output import refuse_unwritable
 from jobs.files.scan import Scan
 from jobs.session import Spark
@@ -92,6 +93,7 @@ def census_of_warehouse(spark: Spark, settings: StreamDays) -> PortableCensus:
     table = counted_census(spark, settings, messages, days)
     times = ["first_ts", "last_ts"]
     files = data_files(table, settings.stream, days)
+    check_files(spark, table, files)
     rows = pa.Table.from_batches(Scan.of(table, CENSUS, files, [*TEXTS, CARRIES, *COUNTS, *times]))
 
     about = About(

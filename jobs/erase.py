@@ -35,6 +35,7 @@ from jobs.errors import ArchiveError, ConcurrentWrite, WarehouseError
 from jobs.files.commit import arrow_schema, data_file
 from jobs.files.engine import run, session_for
 from jobs.files.erasure import Match, Matches, Old, Rewrite, Rewritten
+from jobs.files.intact import check_files
 from jobs.files.scan import Scan
 from jobs.files.storage import Storage
 from jobs.progress import step
@@ -122,7 +123,8 @@ def erase(spark: Spark, settings: EraseSettings) -> EraseResult:
     Raises:
         ArchiveError: the warehouse has no such stream, or there is nothing to finish.
         ConcurrentWrite: other jobs kept getting in first; run again.
-        WarehouseError: the tables cannot be read or written.
+        WarehouseError: the tables cannot be read or written, or a file was changed after being
+            published.
     """
     stream, matches = settings.stream, Matches()
     table = open_table(settings.warehouse, MESSAGES, create=settings.yes)
@@ -132,7 +134,9 @@ def erase(spark: Spark, settings: EraseSettings) -> EraseResult:
     named = None if settings.range is None else Coverage.of([settings.range])
     if settings.has_filter:
         match = Match(settings.subject, settings.pair, named)
-        scan = Scan.of(table, MESSAGES, data_files(table, stream), match.columns)
+        files = data_files(table, stream)
+        check_files(spark, table, files)  # one that changed may hide messages that are meant
+        scan = Scan.of(table, MESSAGES, files, match.columns)
         matches = scan.sum(spark, match, f"looking for messages of {stream}")
     elif not archived.unfinished:
         raise ArchiveError(
@@ -287,6 +291,8 @@ class _Cleaning:
         paths = [file.file_path for file in files]
         if not self.has_messages:
             return dict.fromkeys(paths, Rewritten(None, Total()))
+        # The new files get hashes, which would vouch for rows that somebody changed.
+        check_files(self.spark, self.table, files)
         is_archive = self.table.name()[-1] == MESSAGES.name
         work = Rewrite(
             Storage.of(self.table),

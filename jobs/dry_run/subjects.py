@@ -24,6 +24,7 @@ from jobs.dry_run.scattered import parts_for, scattered
 from jobs.dry_run.tried import tried
 from jobs.errors import JobError
 from jobs.files.census import carried, values, words
+from jobs.files.intact import check_files
 from jobs.files.scan import Scan
 from jobs.progress import step
 from jobs.scratch import temporary_folder
@@ -66,9 +67,11 @@ def try_archive(
     most = _rows(table, settings.stream, days)
     rows: Iterable[pa.RecordBatch]
     if settings.exact:
+        # `with_named` has checked the files of the messages.
         rows = replayed(messages, settings.stream, days, question, settings.seed)
     else:
         files = tables.data_files(table, settings.stream, days)
+        check_files(spark, table, files)
         rows = Scan.of(table, CENSUS, files, ["subject", "cluster", "carries", *COUNTS])
     with temporary_folder() as folder:
         with step("reading the subjects", most, "rows"):
@@ -82,6 +85,9 @@ def with_named(
     """The question with the subjects that headers of messages name.
 
     The headers of all messages are only read if the settings or the census ask for it.
+
+    Raises:
+        WarehouseError: a file cannot be read, or was changed after being published.
     """
     names = settings.subject_headers
     if settings.exact or _has_schedules(settings, days):
@@ -89,6 +95,7 @@ def with_named(
     if not names:
         return question
     files = tables.data_files(messages, settings.stream, days)
+    check_files(None, messages, files)
     scan = Scan.of(messages, specs.MESSAGES, files, ("headers",))
     batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
     with step("reading the subjects that headers name", scan.count):

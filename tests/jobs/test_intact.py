@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.census import CENSUS
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import specs
 from jobs.warehouse.specs import TableSpec
-from jobs.warehouse.tables import data_files, file_digests, open_table
+from jobs.warehouse.tables import data_files, file_digests, find_table, open_table
 from tests.support.command import nats_transform
 
 
@@ -96,6 +97,80 @@ def test_an_observed_audit_refuses_changed_messages(copy: Path) -> None:
     assert code == 2
     assert path.name in error
     assert "restore it from a copy, or ingest its stream anew" in error
+
+
+def properties(folder: Path) -> list[dict[str, str]]:
+    """The hashes of files and the tombstones, among others, of the tables with messages."""
+    warehouse = Warehouse(dir=folder / "warehouse")
+    return [open_table(warehouse, spec).properties for spec in (specs.MESSAGES, specs.TRANSFORMED)]
+
+
+ERASE = ("erase", "--subject", "cart.1", "--reason", "ticket 1", "--yes")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(ERASE, id="erase"),
+        pytest.param(ERASE[:3], id="erase-without-yes"),
+        pytest.param(("erase", "--seq", "900", *ERASE[3:]), id="erase-in-another-file"),
+        pytest.param(("dry-run", "--candidate", "mapping.conf", "--exact"), id="dry-run-exact"),
+        pytest.param(("dry-run", "--candidate", "mapping.conf"), id="dry-run"),
+        pytest.param(("census", "export", "--out", "counts"), id="census-export"),
+    ],
+)
+def test_changed_messages_are_refused(
+    copy: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made of them, and nothing new says that they can be trusted."""
+    monkeypatch.chdir(copy)
+    path, before = files_of(copy, specs.MESSAGES)[0], properties(copy)
+    swap(path, "subject")
+    code, out, error = nats_transform(*command, "--stream", "SHOP", "--warehouse", "warehouse")
+    assert (code, out) == (2, "")
+    (line,) = error.splitlines()
+    assert path.name in line
+    assert "restore it from a copy, or ingest its stream anew" in line
+    assert properties(copy) == before
+    assert not Path("counts").exists()
+    warehouse = Warehouse(dir=copy / "warehouse")
+    assert find_table(warehouse, CENSUS) is None or not files_of(copy, CENSUS)
+
+
+@pytest.mark.parametrize(
+    "command", [("dry-run", "--candidate", "mapping.conf"), ("census", "export", "--out", "counts")]
+)
+def test_a_changed_census_is_refused(
+    copy: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy)
+    where = ("--stream", "SHOP", "--warehouse", "warehouse")
+    assert nats_transform("census", "export", "--out", "before", *where)[0] == 0
+    path = files_of(copy, CENSUS)[0]
+    swap(path, "subject")
+    code, _, error = nats_transform(*command, *where)
+    assert code == 2
+    assert path.name in error
+    assert not Path("counts").exists()
+
+
+def test_an_erasure_goes_on_when_changed_rows_are_made_again(copy: Path) -> None:
+    """No hash of the erasure vouches for rows that somebody changed."""
+    path = files_of(copy, specs.TRANSFORMED)[0]
+    where = ("--stream", "SHOP", "--warehouse", str(copy / "warehouse"))
+    swap(path, "mapped_subject")
+    before = properties(copy)[1]
+    code, out, error = nats_transform(*ERASE, *where)
+    assert (code, out) == (2, "")
+    assert path.name in error
+    assert "transform its day again" in error
+    assert properties(copy)[1] == before
+    assert nats_transform("transform", *where, "--mapping", str(copy / "mapping.conf"))[0] == 0
+    code, out, error = nats_transform("erase", *where, "--yes")
+    assert (code, error) == (0, "")
+    assert out.startswith("SHOP: 1 message erased\n")
+    assert not path.exists()
+    assert nats_transform("verify-table", *where)[0] == 0
 
 
 def test_an_audit_takes_the_recorded_mapping(copy: Path) -> None:
