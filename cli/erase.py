@@ -19,8 +19,8 @@ _MOST_SHOWN = 20
 @job_command(
     "erase",
     exit_codes="0 no file of the warehouse has the messages; 1 nothing was erased, because --yes "
-    "is missing, or files of stopped jobs may still have them; 2 it failed, and the line on stderr "
-    "says why.",
+    "is missing or no message matches, or files of stopped jobs may still have them; 2 it failed, "
+    "and the line on stderr says why.",
     json="stream, messages, days, sequences, tombstones, tables, not_erased, refused.",
 )
 def command(result: EraseResult, settings: EraseSettings) -> None:
@@ -37,6 +37,8 @@ def command(result: EraseResult, settings: EraseSettings) -> None:
       nats-transform erase --stream ORDERS --seq 4711 --reason "ticket 12" --yes
       nats-transform erase --stream ORDERS --header Customer=17 --reason "ticket 12" --yes
     """
+    if result.refused and not (result.messages or result.sequences):
+        return  # nothing matches, as the line on stderr says
     which = "erased" if settings.yes else "would be erased"
     print_line(f"{result.stream}: {plural(result.messages, 'message')} {which}")
     for day, messages in result.days.items():

@@ -104,7 +104,8 @@ class EraseResult(BaseModel):
         tombstones: what stays of the messages; empty if nothing was erased.
         tables: what was done to each table, for the last tombstone.
         not_erased: where the messages can be besides.
-        refused: why they are still there, or may be; null if they are gone.
+        refused: why they are still there, or may be, or that no message matches; null if they are
+            gone.
     """
 
     stream: str
@@ -144,15 +145,16 @@ def erase(spark: Spark, settings: EraseSettings) -> EraseResult:
             "or --header"
         )
     new = (named or matches.sequences) - archived.erased_coverage
-    if not settings.yes:
+    unmatched = None if matches.days else _unmatched(settings, archived, named)
+    if not settings.yes or (unmatched and not archived.unfinished):
         return EraseResult(
             stream=stream,
             messages=matches.days.total(),
             days=dict(sorted(matches.days.items())),
-            sequences=str(new),
-            refused="nothing was erased: add --yes to erase; it can't be undone",
+            sequences="" if unmatched else str(new),
+            refused=unmatched or "nothing was erased: add --yes to erase; it can't be undone",
         )
-    if new:
+    if new and not unmatched:
         stone = Tombstone(
             name=uuid.uuid4().hex,
             sequences=str(new),
@@ -161,7 +163,27 @@ def erase(spark: Spark, settings: EraseSettings) -> EraseResult:
             at=datetime.now(UTC),
         )
         _record(table, stream, lambda archived: archived.bury(stone))
-    return _finish(spark, table, settings)
+    result = _finish(spark, table, settings)
+    return result.model_copy(update={"refused": result.refused or unmatched})
+
+
+def _unmatched(settings: EraseSettings, archived: Archived, named: Coverage | None) -> str | None:
+    """Why nothing matches, as far as that can be a typo: a done request must have been done."""
+    if not settings.has_filter:
+        return None
+    if named is not None:
+        # An ingest skips those that are not archived yet; all are erased after an earlier run.
+        is_meant = bool(named - archived.coverage) or not named - archived.erased_coverage
+    else:
+        # A tombstone does not have the filter, so its reason tells that it is of this request.
+        is_meant = any(
+            stone.reason == settings.reason and (stone.messages or not stone.is_finished)
+            for stone in archived.erased
+        )
+    if is_meant:
+        return None
+    (option,) = (name for name in ("subject", "seq", "header") if getattr(settings, name))
+    return f"no archived message matches --{option}: check it, and the name of the stream"
 
 
 def _record(table: Table, stream: str, change: Callable[[Archived], Archived]) -> None:

@@ -57,6 +57,7 @@ from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.kernel.coverage import Coverage
 from tests.support.archive import archive, message, rows_of
 from tests.support.command import nats_transform
+from tests.support.exporting import Exporting
 from tests.support.jobs import HERE
 from tests.support.stream_backups import back_up
 from tests.support.streams import Stream
@@ -339,6 +340,63 @@ def test_what_is_meant(warehouse: Warehouse, dump: Path, which: dict[str, str], 
     assert erased(warehouse, yes=False, **which).messages == count
 
 
+@pytest.mark.parametrize(
+    "which", [{"subject": f"u.{SECRET}x.>"}, {"header": f"User={SECRET}x"}], ids=["subject", "header"]
+)
+def test_a_request_that_matches_nothing_is_refused(whole: Warehouse, which: dict[str, str]) -> None:
+    """It is a typo, and the messages that were meant are still there."""
+    before = open_table(whole, MESSAGES).metadata_location
+    (option,) = which
+    for yes in (False, True):
+        result = erased(whole, yes=yes, **which)
+        assert (result.messages, result.sequences, result.tombstones) == (0, "", ())
+        assert result.refused is not None
+        assert result.refused.startswith(f"no archived message matches --{option}")
+    assert open_table(whole, MESSAGES).metadata_location == before
+    given = (f"--{option}", which[option], "--reason", "ticket 1", "--yes")
+    where = ("--stream", "S", "--warehouse", str(whole.folder))
+    code, out, error = nats_transform("erase", *where, *given)
+    assert (code, out, error) == (1, "", f"{result.refused}\n")
+
+
+def test_a_second_run_of_a_request_is_fine(whole: Warehouse) -> None:
+    """A tombstone does not say which filter was given, so its reason tells the request."""
+    request = {"subject": f"u.{SECRET}.in", "reason": "ticket 1"}
+    assert erased(whole, seq=f"{OTHERS + 1}..{OTHERS + 2}", reason="ticket 1").refused is None
+    assert erased(whole, subject="u.typo.in", reason="ticket 1").refused is not None
+    assert erased(whole, **request).messages == len(GONE)
+    again = erased(whole, **request)
+    assert (again.messages, again.refused) == (0, None)
+    assert erased(whole, **request | {"reason": "ticket 2"}).refused is not None
+
+
+def test_a_request_that_matches_nothing_finishes_others(
+    whole: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.erase._finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            erased(whole, subject=f"u.{SECRET}.in")
+    result = erased(whole, subject="u.typo.in", reason="ticket 2")
+    assert (result.messages, result.tombstones[0].is_finished) == (len(GONE), True)
+    assert result.refused is not None
+    assert result.refused.startswith("no archived message matches --subject")
+    assert told(whole) == []
+
+
+def test_sequences_without_a_message(tmp_path: Path) -> None:
+    """What the stream had deleted was never there to erase; what is not archived yet may come."""
+    warehouse = Exporting(tmp_path).warehouse  # sequences 11, 12, 14, 15 and 20 of 11 to 25
+    for seq in ("13", "16..19"):
+        result = erased(warehouse, seq=seq)
+        assert (result.sequences, result.tombstones) == ("", ())
+        assert result.refused is not None
+        assert result.refused.startswith("no archived message matches --seq")
+    for seq, messages in (("13..14", 1), ("13..14", 0), ("25..26", 0), ("3", 0)):
+        result = erased(warehouse, seq=seq)
+        assert (result.messages, result.refused) == (messages, None)
+
+
 def test_illegal_subjects_are_meant_too(warehouse: Warehouse, tmp_path: Path) -> None:
     """A stream's subject transform stores them; nobody can publish them."""
     subjects = ["u.x", "u..x", "u.", "u.*.x", "v..x"]
@@ -582,7 +640,12 @@ class Eraser:
 
     def __init__(self, warehouse: Warehouse) -> None:
         settings = EraseSettings(
-            stream="S", subject=f"u.{SECRET}.>", yes=True, reason="r", by="me", warehouse=warehouse
+            stream="S",
+            subject=f"u.{SECRET}.>",
+            yes=True,
+            reason="ticket 1",
+            by="me",
+            warehouse=warehouse,
         )
         program = (
             "import sys; from jobs.registry import JOBS; from jobs.settings.spark import *; "
