@@ -402,9 +402,8 @@ class _Export:
     def _write(
         self, path: Path, config: Mapping[str, Any], consumers: Mapping[str, Mapping[str, Any]]
     ) -> tuple[dict[str, Any], Digest]:
-        digest, ranges = Digest(), self.archived.coverage.ranges
-        keeps = self.settings.gaps == "keep" and self.settings.simulated is None
-        last = ranges[-1][1] if ranges and keeps else 0
+        digest, keeps = Digest(), self.settings.gaps == "keep" and self.settings.simulated is None
+        last = self.archived.end if keeps else 0
         with path.open("wb") as file:
             writer = ArchiveWriter(file, consumers, config.get("storage") == "memory")
             for messages in self._messages():

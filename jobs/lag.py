@@ -23,7 +23,8 @@ class Lag:
 
     Attributes:
         state: what the server says of the stream.
-        last: the last sequence that the archive has looked at; 0 if there is none.
+        last: the last sequence that the archive has looked at, or that an ingest skips because an
+            erasure names it; 0 if there is none.
     """
 
     state: StreamState
@@ -71,17 +72,18 @@ def measure_lags(
         async with connection(nats) as client:
             for stream, name in streams.items():
                 archived = Archived() if table is None else Archived.of(table, stream)
-                last = max((last for _, last in archived.coverage.ranges), default=0)
+                end, had = archived.end, archived.coverage.ranges
                 try:
                     state = await stream_state(client, nats, name)
                 except ArchiveError as error:
                     lags[stream] = error
                     continue
-                lags[stream] = Lag(state, last)
-                if state.last < last:
+                skipped = next((last for first, last in had if first <= end + 1 <= last), end)
+                lags[stream] = Lag(state, min(skipped, state.last))
+                if state.last < end:
                     lags[stream] = ArchiveError(
                         f"stream {name} on {nats.where} ends at {state.last}, and the archive has "
-                        f"{last}: it was deleted and created again; ingest it under another name"
+                        f"{end}: it was deleted and created again; ingest it under another name"
                     )
         return lags
 

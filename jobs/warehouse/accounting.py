@@ -118,6 +118,15 @@ class Archived(BaseModel):
         return Coverage.parse(self.covered)
 
     @property
+    def end(self) -> int:
+        """The last sequence that it has, had or searched; 0 if there is none.
+
+        An erasure can name later ones, which the stream need not have reached.
+        """
+        own = (self.coverage - self.erased_coverage) | Coverage.parse(self.searched)
+        return max([self.last_seq or 0, *(last for _, last in own.ranges)])
+
+    @property
     def explained(self) -> Coverage:
         """The sequences that may be missing."""
         return self.coverage | Coverage.parse(self.searched)

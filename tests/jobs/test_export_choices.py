@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jobs.erase import erase
 from jobs.errors import JobError
 from jobs.ingest import ingest
 from jobs.jetstream.process import NatsServer
+from jobs.settings.erase import EraseSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
@@ -57,6 +59,17 @@ def test_lost_messages_leave_gaps(make: Callable[..., Exporting]) -> None:
     result = made.export()
     assert made.exported()[1] == renamed({}, drop=14)
     assert (result.left_out, result.gaps) == ({"lost": 1}, 11)
+
+
+@pytest.mark.parametrize("seq", ["15..5000", "40..5000"])
+def test_sequences_erased_in_advance_are_not_the_end(
+    make: Callable[..., Exporting], seq: str
+) -> None:
+    """The stream that is restored goes on where the one in the archive ended."""
+    made = make()
+    wanted = EraseSettings(stream="S", warehouse=made.warehouse, seq=seq, yes=True, reason="r")
+    assert erase(SPARK, wanted).refused is None
+    assert made.export(mapping=None).last_seq == 25
 
 
 def test_gaps_can_be_closed(make: Callable[..., Exporting]) -> None:
