@@ -44,7 +44,7 @@ def _hash_of(storage: Storage, path: str) -> str:
                 end_if_told()
                 digest.update(block)
     except OSError as error:
-        raise WarehouseError(f"{path} cannot be read: {text_of(error)}") from error
+        raise WarehouseError(f"{storage.shown(path)} cannot be read: {text_of(error)}") from error
     advance()
     return digest.hexdigest()
 
@@ -58,10 +58,12 @@ def changed_files(spark: Spark | None, table: Table, files: Iterable[DataFile]) 
     sizes = {file.file_path: file.file_size_in_bytes for file in files}
     known = file_digests(table, sizes)
     paths = list(known)
+    storage = Storage.of(table)
     session = None if spark is None else session_for(spark, sum(sizes.values()))
     with step(f"verifying {'.'.join(table.name())}", len(paths), "files"):
-        digests = run(partial(_hash_of, Storage.of(table)), paths, session)
-    return [path for path, digest in zip(paths, digests, strict=True) if digest != known[path]]
+        digests = run(partial(_hash_of, storage), paths, session)
+    found = zip(paths, digests, strict=True)
+    return [storage.shown(path) for path, digest in found if digest != known[path]]
 
 
 def check_files(spark: Spark | None, table: Table, files: Iterable[DataFile]) -> None:

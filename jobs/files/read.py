@@ -73,6 +73,7 @@ def batches(
     Raises:
         WarehouseError: the file cannot be read, is damaged, or is not as the table says.
     """
+    shown = storage.shown(piece.path)
     try:
         filesystem, path = storage.find(piece.path)
         is_local = filesystem.type_name == "local"
@@ -91,7 +92,7 @@ def batches(
             count = file.metadata.num_row_groups
             if piece.groups and piece.groups != count:
                 raise WarehouseError(
-                    f"{piece.path} has {count} row groups, but the table says {piece.groups}: "
+                    f"{shown} has {count} row groups, but the table says {piece.groups}: "
                     "somebody replaced it; restore it from a copy"
                 )
             there = set(file.schema_arrow.names)
@@ -114,7 +115,7 @@ def batches(
                 for batch in read:
                     yield _with_all_columns(batch, schema)
     except (OSError, pa.ArrowException) as error:
-        raise WarehouseError(f"{piece.path} cannot be read: {text_of(error)}") from error
+        raise WarehouseError(f"{shown} cannot be read: {text_of(error)}") from error
 
 
 def _leaves(group: pq.RowGroupMetaData) -> tuple[set[str], set[str]]:

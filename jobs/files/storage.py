@@ -35,14 +35,25 @@ class Storage:
         """The storage of a table, with the settings of its catalog."""
         return cls(dict(table.io.properties))
 
+    def shown(self, uri: str) -> str:
+        """What errors call a file: the path that is opened, or its address in a store.
+
+        A table of a folder that was copied or moved has the paths of the other folder.
+
+        Raises:
+            WarehouseError: the file is not in the folder of the warehouse.
+        """
+        folder = self.settings.get(FOLDER)
+        return path_in(folder, uri) if folder else uri
+
     def find(self, uri: str) -> tuple[Any, str]:
         """The pyarrow file system of a file, and the path in it.
 
         Raises:
             WarehouseError: the file is not in the folder of the warehouse.
         """
-        if folder := self.settings.get(FOLDER):
-            return pafs.LocalFileSystem(), path_in(folder, uri)
+        if FOLDER in self.settings:
+            return pafs.LocalFileSystem(), self.shown(uri)
         if uri.startswith(("file:", "/")):
             path = urlparse(uri).path if uri.startswith("file:") else uri
             return pafs.LocalFileSystem(), path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -209,6 +210,31 @@ def test_the_cure_helps(copy: Path) -> None:
     assert nats_transform("transform", *where, *mapping)[0] == 0
     assert nats_transform("verify-table", *where)[0] == 0
     assert nats_transform(*commands(copy)["export"])[0] == 0
+
+
+def cut(path: Path, _: str) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("command", "spec", "damage", "says"),
+    [
+        pytest.param("transform", specs.MESSAGES, cut, "{} cannot be read: ", id="read"),
+        pytest.param("audit", specs.TRANSFORMED, cut, "{} cannot be read: ", id="hashed"),
+        pytest.param("audit", specs.TRANSFORMED, swap, "{} changed after ", id="changed"),
+        pytest.param("verify-table", specs.TRANSFORMED, swap, "published: {};", id="verified"),
+    ],
+)
+def test_errors_name_the_file_that_was_opened(
+    copy: Path, command: str, spec: TableSpec, damage: Callable[[Path, str], None], says: str
+) -> None:
+    """Iceberg has the path of the warehouse that was copied, whose file is as it was."""
+    path = files_of(copy, spec)[0]
+    damage(path, "mapped_subject")
+    mapping = ("--mapping", str(copy / "mapping.conf")) if command == "transform" else ()
+    where = ("--stream", "SHOP", "--warehouse", str(copy / "warehouse"))
+    _, out, error = nats_transform(command, *where, *mapping)
+    assert says.format(path) in out + error
 
 
 def test_every_file_has_its_hash(shop: Path) -> None:
