@@ -12,30 +12,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from nats_transform.config.accounts import GLOBAL_ACCOUNT
-from nats_transform.config.server_conf import parse_server_text
+from nats_transform.config.server_conf import parse_server_text, written
 from nats_transform.config.source import Source
 from nats_transform.config.tree import (
     DEFAULT_PERMISSIONS,
     MAPPINGS,
+    SECRET_TEXT,
     USER,
     USER_PERMISSIONS,
     Entry,
     Node,
     Section,
     field,
+    is_secret,
     plain,
-    walk,
 )
 from nats_transform.errors import InvalidConfig, NatsTransformError, Place
 
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|(?<!\S)(?:#|//)[^\n]*|[][{}]|.', re.DOTALL)
-_SECRET_KEY = re.compile(r"^(pass(word)?|token|secret|seed)$", re.IGNORECASE)
-_SECRET = re.compile(r"(?<![A-Z2-7])S[UAOCNX][A-Z2-7]{40}|//[^/\s:@]*:[^/\s@]*@", re.IGNORECASE)
 # In steps, because one pattern of all three takes quadratic time.
 _COMMENT = re.compile(r"(?<!\S)(?:#|//).*")
-_SECRET_WORD = re.compile(r"(?:pass|token|secret|seed)\w*", re.IGNORECASE)
+# In a sentence `key` is no secret, but with a sign or a quote behind it.
+_SECRET_WORD = re.compile(
+    r"""(?:pass|token|secret|seed)\w*|(?<![^\W_])(?:key|ek)(?=\s*[:=]|\s+["'])""", re.IGNORECASE
+)
 _SOMETHING = re.compile(r"[^\S ]*[:= ]\s*\S")
-_BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$")
+# A bcrypt hash, or the public key that `auth_callout` and `proxies` have under `key`.
+_OPEN = re.compile(r"""["']?(?:\$2[abxy]\$\d\d\$|[ACNOUX][A-Z2-7]{55}["']?$)""")
 
 Path = tuple[str | int, ...]
 
@@ -209,11 +212,11 @@ def name_of_one(text: str, path: str) -> int | None:
 
 
 def secrets(text: str, path: str) -> Iterator[int]:
-    """The lines that have a password, token or seed which stands there as it is.
+    """The lines that have a password, token, key, seed or JWT which stands there as it is.
 
-    A bcrypt hash and a variable are none.
+    A bcrypt hash, a public key and a variable of the environment are none.
     """
-    starts = [match.start() for match in _SECRET.finditer(text)]
+    starts = [match.start() for match in SECRET_TEXT.finditer(text)]
     for comment in _COMMENT.finditer(text):
         words = _SECRET_WORD.finditer(text, *comment.span())
         if any(_SOMETHING.match(text, word.end()) for word in words):
@@ -223,13 +226,11 @@ def secrets(text: str, path: str) -> Iterator[int]:
         line += text.count("\n", counted, start)
         counted = start
         yield line
-    lines = text.split("\n")
-    for key, node in walk(parse_server_text(Source(), path, text)):
-        value, place = node.value, node.place
-        if place.path != path or not _SECRET_KEY.match(key) or isinstance(value, Mapping):
+    variables = set()  # a variable is set above the line that uses it
+    for key, token in written(text, path):
+        if not (is_secret(key) or key in variables) or _OPEN.match(token):
             continue
-        line, start = place.line or 1, (place.column or 1) - 1
-        written = lines[line - 1]
-        is_variable = written.startswith("$", start) and not _BCRYPT.match(written, start)
-        if not is_variable and not _BCRYPT.match(str(value)):
-            yield line
+        if token.type == "VARIABLE":
+            variables.add(token[1:])
+        else:
+            yield token.line or 1

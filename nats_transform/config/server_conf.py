@@ -20,12 +20,14 @@ from lark import Token, Transformer, v_args
 from nats_transform.config.grammar import grammar, parse
 from nats_transform.config.source import Source
 from nats_transform.config.tree import (
+    MAPPINGS,
     MAX_DEPTH,
     Entry,
     Node,
     Timestamp,
     array,
     is_secret,
+    lower,
     quoted,
     section,
     too_deep,
@@ -196,6 +198,26 @@ def parse_server_text(source: Source, path: str, text: str | None = None) -> Nod
     if text is None:
         text = source.text(path)
     return section(_Reader(source).file(path, text), Place(path, 1, 1))
+
+
+def written(text: str, path: str) -> Iterator[tuple[str, Token]]:
+    """Each string, number and variable in a text with its key, as it is written, the last first.
+
+    This has what a later value of the same key replaces, but neither what is included nor mappings,
+    whose keys are subjects.
+    """
+    left: list[tuple[str, _Item | _Syntax | None]] = [("", item) for item in _parse(text, path)]
+    while left:
+        key, item = left.pop()
+        match item:
+            case _Pair(name, value):
+                left.append((_key_text(name), value))
+            case _Map(_, items) if lower(key) not in MAPPINGS:
+                left += [("", item) for item in items]
+            case _Array(_, values):
+                left += [(key, value) for value in values]
+            case _NumberText(token, _) | (Token() as token):
+                yield key, token
 
 
 class _Reader:

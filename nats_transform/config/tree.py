@@ -17,9 +17,14 @@ MAX_VALUES = 2_000_000
 """The most values of a file, after its variables and aliases are replaced."""
 
 _LONGEST_QUOTE = 60
-_SECRET_KEY = re.compile(r"pass|token|secret|seed|jwt|cred|key", re.IGNORECASE)
-# Seeds and private keys (nkeys), JWTs, bcrypt hashes, and anything with a userinfo in it.
-_SECRET_TEXT = re.compile(r"(?<![A-Z2-7])[SP][A-Z2-7]{40}|eyJ[\w-]{8}|\$2[abxy]\$|//[^/\s]*@")
+# How the names of secrets end in nats-server (`server/opts.go`): not `key_file`, `token_cookie`,
+# `max_sub_tokens`, nor `nkey` and `xkey`, where only a seed is a secret.
+_SECRET_KEY = re.compile(
+    r"(?:pass(?:word|wd|phrase)?|token|secret|seed|(?:^|_)(?:key|ek))$", re.IGNORECASE
+)
+SECRET_TEXT = re.compile(r"(?<![A-Z2-7])[SP][A-Z2-7]{40}|\beyJ[\w-]{8}|//[^/\s]*@")
+"""Seeds and private keys (nkeys), JWTs, and a userinfo, which is a token if it has no ':' in it."""
+_HASH = re.compile(r"\$2[abxy]\$")
 
 # The names of one field in nats-server (`server/opts.go`), where several readers need them.
 MAPPINGS = ("mappings", "maps")
@@ -201,12 +206,12 @@ def lower(key: str) -> str:
 
 def quoted(text: str) -> str:
     """Text from a file, quoted for a message: short, on one line, and no secret."""
-    if _SECRET_TEXT.search(text):
+    if SECRET_TEXT.search(text) or _HASH.search(text):
         return "(hidden)"
     shown = text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
     return printable(shown)
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of a key must not be shown."""
+    """Whether the value of a key must not be shown or copied."""
     return _SECRET_KEY.search(key) is not None

@@ -15,6 +15,21 @@ from nats_transform.config.edit import Edit, Unsafe, edited, secrets
 from tests.support.jwt_signing import new_key, public
 
 WORKER = public(new_key("user"))
+AT_REST = ("key", "ek", "encryption_key", "prev_key", "prev_ek", "PREV_ENCRYPTION_KEY")
+TPM = ("srk_password", "encryption_password")
+JWT = "eyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.e30.x"
+PUBLIC = f"U{'A' * 55}"
+HARMLESS = {
+    "files": "tls { cert_file: a, key_file: b, ca_file: c, pinned_certs: [ab] }",
+    "keys of TPM": "jetstream { key: $PLANTED, tpm { keys_file: a, cipher: aes } }",
+    "cookies": "websocket { token_cookie: a, pass_cookie: b, jwt_cookie: c }",
+    "credentials": "leafnodes { remotes: [ { url: 'tls://hub', credentials: '/a/leaf.creds' } ] }",
+    "public keys": f"proxies {{ trusted: [ {{ key: '{PUBLIC}' }} ] }}\ntrusted_keys: [{PUBLIC}]",
+    "callout": f"authorization {{ auth_callout {{ issuer: A, key: {PUBLIC} }} }}",
+    "positions": "max_sub_tokens: 9\nx { service: a.*, account_token_position: 2 }",
+    "sources": "accounts { TOKEN { maps { token: a, key: [ { dest: a, weight: 50% } ] } } }",
+    "words about keys": "# the key is elsewhere\nport: 1",
+}
 CONFIG = """# Cluster of the shop: { do not touch }
 port: 4222  // as always
 http: 'localhost:8222'
@@ -163,8 +178,20 @@ def test_what_is_included_is_not_changed(tmp_path: Path) -> None:
         ("tls { cert_file: a, key_file: b }\nnkey: UAAA", []),
         ("\nport: 1 // pass, and tokens\t:\n  # planted", [2]),
         ("# no password\n", []),
+        *((f"\njetstream {{ {key}: planted }}", [2]) for key in AT_REST),
+        *((f"\njetstream {{ tpm {{ {key}: planted }} }}", [2]) for key in TPM),
+        ("leafnodes { remotes: [ { url: 'nats-leaf://planted@hub:7422' } ] }", [1]),
+        (f"default_sentinel: {JWT}", [1]),
+        ("PW: planted\nB: $PW\nauthorization { user: u, password: $B }", [1]),
+        ("authorization { token: planted, token: $PLANTED }", [1]),
+        ('# jetstream { key: "planted" }', [1]),
+        *((text, []) for text in HARMLESS.values()),
     ],
-    ids=["password", "token", "hash", "variable", "URL", "comment", "seed", "none", "words", "end"],
+    ids=[
+        *("password", "token", "hash", "variable", "URL", "comment", "seed", "none"),
+        *("words", "end", *AT_REST, *TPM, "token in a URL", "JWT", "variable of the file"),
+        *("first of two", "key in a comment", *HARMLESS),
+    ],
 )
 def test_secrets_are_found(text: str, lines: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANTED", "x")
