@@ -23,6 +23,7 @@ from jobs.settings.dry_run import PlanSettings
 from nats_transform.config import mapping_version, plain
 from nats_transform.config.edit import Unsafe, name_of_one, secrets
 from nats_transform.config.jwt import find_token
+from nats_transform.config.load import load_all
 from nats_transform.config.source import Source
 from nats_transform.config.verbatim import NO_CONFIG
 from nats_transform.config.yaml_text import parse_yaml
@@ -31,6 +32,7 @@ from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.unseen import Unseen
 from nats_transform.migration import Question
 from nats_transform.plan.build import Needs, NoPlan, build
+from nats_transform.plan.changes import entries
 from nats_transform.plan.files import CERTIFICATE, CONFIGURED, PLAN, files, whole_configs
 from nats_transform.plan.model import Accepted, Blocked, Certified, Need, Plan
 from nats_transform.plan.stages import Stage
@@ -182,9 +184,38 @@ def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, st
                 f"line {line} of {file.name} is for one server of a cluster, so the file isn't "
                 "for all of them; put what they share into a file that each one includes"
             )
+        _refuse_other(file, named)
         return named, whole_configs(named, text, str(file))
     except (Unsafe, InvalidConfig) as error:
         return plan.model_copy(update={"blocks_because": str(error)}), {}
+
+
+def _refuse_other(file: Path, plan: Plan) -> None:
+    """Refuses a file that says something else than what is in force, where a step changes it.
+
+    The mappings, and what an account shares, can come from another file than the users. The file
+    that undoes a step would then take them away.
+
+    Raises:
+        Unsafe: it does.
+    """
+    found = {name: one for one in load_all(file) for name in one.accounts}
+    first = {(c.kind, c.name): c.before for step in reversed(plan.steps) for c in step.changes}
+    for (kind, name), before in first.items():
+        if kind not in ("mappings", "exports", "imports") or name not in found:
+            continue  # a file without the account is refused where it would change
+        config, shares = found[name].config, found[name].shares
+        if kind == "mappings":
+            is_in_force = (
+                isinstance(config, AccountMappings) and mapping_version(config) == plan.current
+            )
+        else:
+            is_in_force = entries(kind, shares) == before
+        if not is_in_force:
+            raise Unsafe(
+                f"{file.name} doesn't have the {kind} of account {printable(name)} that are in "
+                "force; give one file with all that changes as --mapping and --permissions"
+            )
 
 
 def read_accepted(path: Path) -> tuple[Accepted, ...]:

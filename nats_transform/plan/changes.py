@@ -46,7 +46,7 @@ def changes(
         )
     else:
         pairs = (
-            (name, _entries(kind, shares), _entries(kind, after.shares[name]))
+            (name, entries(kind, shares), entries(kind, after.shares[name]))
             for name, shares in before.shares.items()
         )
     return [
@@ -56,7 +56,8 @@ def changes(
     ]
 
 
-def _entries(side: str, shares: Shares) -> dict[str, Any]:
+def entries(side: str, shares: Shares) -> dict[str, Any]:
+    """The exports or imports of an account in the form of a server's configuration."""
     entries = shares.exports if side == "exports" else shares.imports
     return {side: [as_configured(entry) for entry in entries]}
 

@@ -207,6 +207,37 @@ def test_no_secret_is_copied(project: Path) -> None:
     assert not list(folder.rglob("server.conf"))
 
 
+IN_FORCE = "mappings { x: y }"
+EXPORTS = 'exports: [ { stream: "orders.*" } ]'
+
+
+@pytest.mark.parametrize(
+    ("users_file", "missing"),
+    [
+        (IN_FORCE.replace("y", "[ { dest: y, weight: 100% } ]") + "\n" + EXPORTS, ""),
+        (EXPORTS, "mappings"),
+        ("mappings { x: z }\n" + EXPORTS, "mappings"),
+        (IN_FORCE, "exports"),
+    ],
+    ids=["all in force", "no mappings", "other mappings", "no exports"],
+)
+def test_a_whole_file_has_what_is_in_force(project: Path, users_file: str, missing: str) -> None:
+    """Else a server that gets the file, or the one that undoes a step, would lose it."""
+    for name, content in (
+        ("users.conf", f"users: [ {{ user: app, password: $HOME }} ]\n{users_file}"),
+        ("old.conf", f"{IN_FORCE}\n{EXPORTS}"),
+        ("new.conf", 'mappings { x: y, "orders.*": "shop.orders.$1" }'),
+    ):
+        (project / name).write_text(f"accounts {{ SHOP {{ {content} }} }}\n")
+    given = ("--mapping", "old.conf", "--permissions", "users.conf", "--account", "SHOP")
+    code, out, err = plan(*given, "--stages", "100")
+    assert code == 0, out + err
+    made = made_in(project / "plan")
+    because = f"users.conf doesn't have the {missing} of account 'SHOP' that are in force"
+    assert made.blocks_because.startswith(because) if missing else not made.blocks_because
+    assert bool(list((project / "plan").rglob("users.conf"))) is not bool(missing)
+
+
 def test_the_same_input_gives_the_same_bytes(project: Path) -> None:
     assert plan(out="one")[0] == plan(out="two")[0] == 0
     assert contents(project / "one") == contents(project / "two") != {}
