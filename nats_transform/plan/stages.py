@@ -43,8 +43,9 @@ def stages(
 ) -> list[Stage]:
     """The stages of a switch. The last one is the candidate itself, as it is written.
 
-    A source is not split if its old or new mapping has weights of its own, or if it overlaps with
-    another source that changes. Such a source moves as a whole with the first stage.
+    A source whose messages go the same way before and after is in every stage as the candidate
+    writes it. A source is not split if its old or new mapping has weights of its own, or if it
+    overlaps with another source that changes. Such a source moves as a whole with the first stage.
 
     Args:
         current, candidate: the mappings before and after the switch.
@@ -56,7 +57,7 @@ def stages(
     before = {mapping.source: mapping for mapping in current.mappings}
     after = {mapping.source: mapping for mapping in candidate.mappings}
     ways = {source: (before.get(source), after.get(source)) for source in (after | before)}
-    changed = [source for source, (old, new) in ways.items() if old != new]
+    changed = [source for source, pair in ways.items() if not _is_one_way(source, *pair)]
     index = SubjectIndex(ways)
     whole = {s: why for s in changed if (why := _undivided(s, index, *ways[s]))}
     split = dict.fromkeys(source for source in changed if source not in whole)
@@ -111,6 +112,16 @@ def _is_plain(mapping: Mapping) -> bool:
         case (Destination(weight=100, cluster=None),):
             return True
     return False
+
+
+def _is_one_way(source: str, old: Mapping | None, new: Mapping | None) -> bool:
+    """Whether nothing changes; two equal ways in one mapping would be refused as listed twice."""
+    if old == new:
+        return True
+    if not all(mapping is None or _is_plain(mapping) for mapping in (old, new)):
+        return False
+    before, after = (Transform(source, _way(source, mapping)).tokens for mapping in (old, new))
+    return before == after
 
 
 def _split(source: str, old: Mapping | None, new: Mapping | None, percent: int) -> Mapping:

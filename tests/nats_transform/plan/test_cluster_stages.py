@@ -65,6 +65,25 @@ def test_no_stage_changes_nothing() -> None:
     assert [stage.cluster for stage in stages(OLD, OLD, (10, 100), NAMES)] == [None]
 
 
+@pytest.mark.parametrize("clusters", [(), ("east", "west")], ids=["at once", "per cluster"])
+@pytest.mark.parametrize("is_new", [True, False], ids=["added", "removed"])
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [("ping", "ping"), ("bills.*", "bills.$1"), ("o.>", "o.>"), ("b.*", "b.{{wildcard(1)}}")],
+)
+def test_what_changes_nothing_is_not_split(
+    source: str, destination: str, is_new: bool, clusters: tuple[str, ...]
+) -> None:
+    more = {source: destination}
+    old = mappings({"orders.*": "old.$1"} | ({} if is_new else more))
+    new = mappings({"orders.*": "new.$1"} | (more if is_new else {}))
+    first, *_, last = stages(old, new, (10, 100), clusters)
+    assert (first.split, first.at_once, last.mappings) == (("orders.*",), (), new)
+    for stage in stages(old, new, (10, 100), clusters):
+        others = [one for one in stage.mappings.mappings if one.source != "orders.*"]
+        assert others == [one for one in new.mappings if one.source == source]
+
+
 def test_many_mappings_are_staged_in_proportion() -> None:
     """Comparing each with every other would take minutes; so even a busy machine tells it apart."""
     many = mappings({f"a{n}.*": f"b{n}.$1" for n in range(10_000)})
