@@ -341,7 +341,9 @@ def test_what_is_meant(warehouse: Warehouse, dump: Path, which: dict[str, str], 
 
 
 @pytest.mark.parametrize(
-    "which", [{"subject": f"u.{SECRET}x.>"}, {"header": f"User={SECRET}x"}], ids=["subject", "header"]
+    "which",
+    [{"subject": f"u.{SECRET}x.>"}, {"header": f"User={SECRET}x"}],
+    ids=["subject", "header"],
 )
 def test_a_request_that_matches_nothing_is_refused(whole: Warehouse, which: dict[str, str]) -> None:
     """It is a typo, and the messages that were meant are still there."""
