@@ -25,18 +25,20 @@ from nats_transform.audit import Period
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.errors import NatsTransformError
 
+_Stage = tuple[datetime | None, Period]
+
 
 def periods_of(settings: AuditSettings) -> list[Period]:
     """The mapping versions that the settings name, loaded.
 
     Raises:
         InvalidConfig: a mapping file.
-        AuditError: the git history cannot be read.
+        AuditError: the git history cannot be read, or its times fall.
     """
     mapping = settings.mapping
     assert mapping is not None  # noqa: S101 - without one there are no files to load
     if settings.in_force == "git":
-        return _in_turn(list(_from_git(settings, mapping)))
+        return _in_turn(_ascending(list(_from_git(settings, mapping))))
     files = [(None, mapping), *((v.since, v.mapping) for v in settings.in_force)]
     return _in_turn([(since, _loaded(settings, path)) for since, path in files])
 
@@ -46,7 +48,7 @@ def _loaded(settings: AuditSettings, path: Path) -> Period:
     return Period(mappings, mapping_version(mappings, settings.seed))
 
 
-def _in_turn(stages: Sequence[tuple[datetime | None, Period]]) -> list[Period]:
+def _in_turn(stages: Sequence[_Stage]) -> list[Period]:
     """Each version until the next one came into force."""
     ends = [since for since, _ in stages[1:]] + [None]
     return [
@@ -55,7 +57,17 @@ def _in_turn(stages: Sequence[tuple[datetime | None, Period]]) -> list[Period]:
     ]
 
 
-def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[tuple[datetime | None, Period]]:
+def _ascending(stages: list[_Stage]) -> list[_Stage]:
+    """The versions of git; commits keep the clocks of those who made them."""
+    if not all(a < b for (a, _), (b, _) in pairwise(stages[1:]) if a and b):
+        raise AuditError(
+            "two commits of the mapping file aren't in the order of their times: give the moments "
+            "instead (--in-force MOMENT=FILE)"
+        )
+    return stages
+
+
+def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[_Stage]:
     """The versions in the history of the mapping file; one that means the same is no new one.
 
     What the first commit has also held before it, as far as anybody knows. A commit of any file of
@@ -67,7 +79,9 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[tuple[datetime
             f"{mapping} is in a shallow clone, whose history lacks older versions: fetch the rest "
             "(git fetch --unshallow), or give the moments (--in-force MOMENT=FILE)"
         )
-    commits = _git(file, "log", "--format=%H %ct", "--", ".").decode().split("\n")
+    # What a merge brings came into force with it, and not when somebody wrote it on a branch.
+    log = ("log", "--first-parent", "--format=%H %ct", "--", ".")
+    commits = _git(file, *log).decode().split("\n")
     before: str | None = None
     for line in reversed([line for line in commits if line]):
         commit, _, seconds = line.partition(" ")
@@ -153,11 +167,6 @@ def check_times(settings: AuditSettings, periods: Sequence[Period]) -> None:
         raise AuditError(
             f"the window ends at {_utc(settings.until)}, in the future: wait until then, or give "
             f"an end in the past (it is {_utc(now)})"
-        )
-    if not all(a.since < b.since for a, b in pairwise(periods[1:]) if a.since and b.since):
-        raise AuditError(
-            "two commits of the mapping file aren't in the order of their times: give the moments "
-            "instead (--in-force MOMENT=FILE)"
         )
     days = list[date]()
     with contextlib.suppress(NoTable):  # what counts the messages says it better

@@ -61,11 +61,15 @@ def test_links_of_a_repository(link: str, target: str, is_followed: bool, tmp_pa
         assert "\n" not in str(told.value)
 
 
-def commit(folder: Path, moment: str) -> None:
+def git(folder: Path, *arguments: str, at: str = "") -> None:
     who = ["-c", "user.name=x", "-c", "user.email=x@x"]
-    environment = os.environ | {"GIT_COMMITTER_DATE": moment}
+    environment = os.environ | {"GIT_COMMITTER_DATE": at}
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, env=environment)
+
+
+def commit(folder: Path, moment: str) -> None:
     for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
-        subprocess.run(["git", *who, *arguments], cwd=folder, check=True, env=environment)
+        git(folder, *arguments, at=moment)
 
 
 def test_files_that_the_mapping_file_includes(tmp_path: Path) -> None:
@@ -94,4 +98,34 @@ def test_a_shallow_clone_is_no_history(tmp_path: Path) -> None:
     subprocess.run(shallow, check=True)
     settings = AuditSettings(stream="S", mapping=clone / "m.conf", in_force="git")
     with pytest.raises(AuditError, match=r"shallow clone, .* \(git fetch --unshallow\)"):
+        periods_of(settings)
+
+
+@pytest.mark.parametrize("name", ["server.conf", "conf/server.conf"])
+def test_a_branch_is_in_force_from_its_merge_on(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('mappings { "a": "b" }')
+    commit(tmp_path, "2026-11-01T00:00:00Z")
+    git(tmp_path, "branch", "-m", "main")
+    git(tmp_path, "switch", "-qc", "branch")
+    file.write_text('mappings { "a": "c" }')
+    commit(tmp_path, "2026-11-03T00:00:00Z")
+    git(tmp_path, "switch", "-q", "main")
+    (file.parent / "notes.txt").write_text("no mapping")
+    commit(tmp_path, "2026-11-05T00:00:00Z")
+    git(tmp_path, "merge", "-q", "--no-ff", "-m", "merge", "branch", at="2026-11-10T00:00:00Z")
+    settings = AuditSettings(stream="S", mapping=file, in_force="git")
+    periods = periods_of(settings)
+    assert [period.mappings.apply("a").subject for period in periods] == ["b", "c"]
+    assert periods[1].since == datetime(2026, 11, 10, tzinfo=UTC)
+
+
+def test_commits_whose_times_fall_are_refused(tmp_path: Path) -> None:
+    """Without a moment for each version nobody can say which one was in force."""
+    for destination, day in (("b", 1), ("c", 5), ("d", 3)):
+        (tmp_path / "m.conf").write_text(f'mappings {{ "a": "{destination}" }}')
+        commit(tmp_path, f"2026-11-0{day}T00:00:00Z")
+    settings = AuditSettings(stream="S", mapping=tmp_path / "m.conf", in_force="git")
+    with pytest.raises(AuditError, match=r"aren't in the order of their times: give the moments"):
         periods_of(settings)
