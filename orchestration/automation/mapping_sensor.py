@@ -80,7 +80,8 @@ def days_of_other_versions(
     """The days that have been transformed, but not under this version."""
     tag = f"dagster/input_data_version/{archive.key('mapping_version').to_user_string()}"
     key = archive.key("transformed_messages")
-    days = instance.get_materialized_partitions(key)
+    # A new `start_date` or `include_today` leaves days behind that Dagster would refuse to run.
+    days = instance.get_materialized_partitions(key) & {*archive.partitions.get_partition_keys()}
     versions: dict[str, str | None] = {}
     cursor = None
     while not days <= versions.keys():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import product
 
 import dagster as dg
@@ -158,6 +159,20 @@ def test_what_a_run_of_the_sensor_makes_is_not_asked_for_twice(bare_project: Pro
     assert "a run records version" in str(tick(bare_project))
     bare_project.instance.report_run_failed(run)
     assert list(requested(tick(bare_project))) == [(["mapping_version"], None)]
+
+
+def test_days_without_a_partition_are_not_asked_for(bare_project: Project) -> None:
+    """`start_date` has moved on, or `include_today` was taken back, since they were transformed."""
+    bare_project.add("east", AUTOMATED, count=1)
+    assert bare_project.materialize("east", ["mapping_version"]).success
+    key = dg.AssetKey(["east", "transformed_messages"])
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    for day in ("2026-02-27", "2026-02-28", "2026-03-01", str(tomorrow)):
+        made = dg.AssetMaterialization(key, partition=day)
+        bare_project.instance.report_runless_asset_event(made)
+    assert list(requested(tick(bare_project))) == [
+        (["transformed_messages", "weight_audit"], "2026-03-01")
+    ]
 
 
 def test_mappings_of_another_account_are_refused_in_one_line(bare_project: Project) -> None:
