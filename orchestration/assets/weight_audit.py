@@ -69,11 +69,12 @@ def watch(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     assert observed.watch is not None  # noqa: S101 - as above
     asked_until = context.op_execution_context.op_config.get("until")
     window = timedelta(hours=observed.watch.hours)
-    now = datetime.fromisoformat(asked_until) if asked_until else datetime.now(UTC)
-    until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     with failing_with_one_line():
         asked = _asked(archive, context, [])
-        _, periods = _with_periods(context.instance, archive, AuditSettings(**asked))
+        settings = AuditSettings(**asked, until=asked_until or None)
+        now = settings.until or datetime.now(UTC)
+        until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        _, periods = _with_periods(context.instance, archive, settings)
         stage = [p for p in periods if p.since is None or p.since < until][-1]
         table = tables.open_table(archive.tables, specs.MESSAGES)
         days = tables.days_of(table, archive.stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -66,9 +67,9 @@ def check_of(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
     return check
 
 
-def look(project: Project, until: datetime) -> dg.ExecuteInProcessResult:
+def look(project: Project, until: datetime | str) -> dg.ExecuteInProcessResult:
     job = project.load().resolve_implicit_global_asset_job_def()
-    config = {"ops": {"shop__canary_watch": {"config": {"until": until.isoformat()}}}}
+    config = {"ops": {"shop__canary_watch": {"config": {"until": str(until)}}}}
     return job.execute_in_process(
         instance=project.instance,
         asset_selection=[dg.AssetKey(["shop", "canary_watch"])],
@@ -155,6 +156,21 @@ def test_a_day_without_messages_fails_nothing(
     assert {check.check_name for check in evaluations if not check.passed} == warns
     *_, audited = result.asset_materializations_for_node("east__weight_audit")
     assert audited.metadata["verdict"].value == "nothing to audit"
+
+
+@pytest.mark.parametrize(
+    ("until", "said"),
+    [
+        ("3 o'clock", r"until: \"3 o'clock\" is not a moment such as 2026-10-01T12:00Z"),
+        ("2026-03-01T03:00", r"until: '2026-03-01T03:00' has no time zone: write .*Z for UTC"),
+    ],
+    ids=["no moment", "no zone"],
+)
+def test_a_mistyped_end_of_a_look_is_one_line(bare_project: Project, until: str, said: str) -> None:
+    bare_project.add("shop", OBSERVED % "watch: { running: false }", MAPPING, count=1)
+    told = failures(look(bare_project, until))["shop/canary_watch"]
+    assert re.match(said, told)
+    assert "\n" not in told
 
 
 def test_severity_stages_and_what_is_undecided(bare_project: Project, messages: Path) -> None:
