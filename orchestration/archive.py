@@ -165,7 +165,8 @@ class Observed(_OBSERVED):  # type: ignore[misc, valid-type]
     )
     in_force_from_git: bool = Field(
         False,
-        description="Instead of in_force: each commit of `mapping` was in force from its time on.",
+        description="Instead of in_force: each commit of `mapping` was in force from its time on, "
+        "or from its merge on.",
     )
     severity: Literal["error", "warn"] = Field(
         "error", description="How severe a share outside its tolerance is. Undecided is a warning."

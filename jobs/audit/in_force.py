@@ -7,25 +7,26 @@ audit then finds outside around a moment may be the time that the rollout took.
 from __future__ import annotations
 
 import contextlib
-import io
+import errno
 import os
 import subprocess
-import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, time
 from itertools import pairwise
 from pathlib import Path
 
 from jobs.audit.result import AuditError
 from jobs.errors import NoTable
-from jobs.scratch import scratch_folder
 from jobs.settings.audit import AuditSettings
 from jobs.warehouse import specs, tables
 from nats_transform.audit import Period
-from nats_transform.config import load_mappings, mapping_version
+from nats_transform.config import load_all, mapping_version
+from nats_transform.config.load import mappings_in
+from nats_transform.config.source import Source
 from nats_transform.errors import NatsTransformError
 
 _Stage = tuple[datetime | None, Period]
+_Find = Callable[[str, str], str | None]
 
 
 def periods_of(settings: AuditSettings) -> list[Period]:
@@ -43,8 +44,8 @@ def periods_of(settings: AuditSettings) -> list[Period]:
     return _in_turn([(since, _loaded(settings, path)) for since, path in files])
 
 
-def _loaded(settings: AuditSettings, path: Path) -> Period:
-    mappings = load_mappings(path, settings.account)
+def _loaded(settings: AuditSettings, path: Path, source: Source | None = None) -> Period:
+    mappings, _ = mappings_in(load_all(path, source), path, settings.account)
     return Period(mappings, mapping_version(mappings, settings.seed))
 
 
@@ -70,8 +71,9 @@ def _ascending(stages: list[_Stage]) -> list[_Stage]:
 def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[_Stage]:
     """The versions in the history of the mapping file; one that means the same is no new one.
 
-    What the first commit has also held before it, as far as anybody knows. A commit of any file of
-    the folder can be a version, because the mapping file may include it.
+    What the first commit has also held before it, as far as anybody knows. A commit of a file that
+    the mapping file includes can be a version too. The mapping is loaded only where one of them
+    changes, because a repository may have many other files and commits.
     """
     file = mapping.absolute()
     if _git(file, "rev-parse", "--is-shallow-repository").strip() == b"true":
@@ -80,28 +82,29 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[_Stage]:
             "(git fetch --unshallow), or give the moments (--in-force MOMENT=FILE)"
         )
     # What a merge brings came into force with it, and not when somebody wrote it on a branch.
-    log = ("log", "--first-parent", "--format=%H %ct", "--", ".")
-    commits = _git(file, *log).decode().split("\n")
+    commits = _git(file, "log", "--first-parent", "--format=%H %ct").decode().split("\n")
+    folder = os.fsdecode(_git(file, "rev-parse", "--show-prefix")).removesuffix("\n")
+    place = folder + file.name
     before: str | None = None
-    for line in reversed([line for line in commits if line]):
-        commit, _, seconds = line.partition(" ")
-        with scratch_folder() as folder:
-            # The whole folder: the file may include others.
-            _unpack(_git(file, "archive", commit, "."), folder)
-            there = folder / file.name
-            if not there.exists():  # this commit removed it
+    held: dict[str, str | None] = {place: None}
+    with _blobs(file) as find:
+        for line in reversed([line for line in commits if line]):
+            commit, _, seconds = line.partition(" ")
+            blobs = {path: find(commit, path) for path in held}
+            if blobs == held or blobs[place] is None:  # this commit removed it
                 continue
+            source = _Committed(file, folder, commit, find)
             try:
-                period = _loaded(settings, there)
+                period = _loaded(settings, mapping, source)
             except NatsTransformError as error:
-                said = str(error).replace(str(there), str(mapping))
                 raise AuditError(
-                    f"commit {commit[:12]}: {said}; give the moments instead (--in-force "
+                    f"commit {commit[:12]}: {error}; give the moments instead (--in-force "
                     "MOMENT=FILE)"
                 ) from error
-        if period.version != before:
-            yield None if before is None else datetime.fromtimestamp(int(seconds), UTC), period
-        before = period.version
+            held = source.held
+            if period.version != before:
+                yield None if before is None else datetime.fromtimestamp(int(seconds), UTC), period
+            before = period.version
     if before is None:
         raise AuditError(
             f"git has no version of {mapping}: commit it, or give the moments (--in-force "
@@ -114,31 +117,70 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[_Stage]:
         )
 
 
-def _unpack(archive: bytes, folder: Path) -> None:
-    """Writes the files of an archive. A link becomes the file of the archive that it leads to.
+class _Committed(Source):
+    """Reads files as a commit has them.
 
-    Links that lead to no such file are left out. So nothing outside the folder is read or written,
-    which the filters of `tarfile` do not ensure in every Python, and the first 3.11 has none.
+    Attributes:
+        held: the blobs of all files that were asked for, by their paths in the repository.
     """
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        for entry in tar:
-            path = Path(os.path.normpath(folder / entry.name))
-            with contextlib.suppress(KeyError, RecursionError):  # it leads out, or to itself
-                content = tar.extractfile(entry)
-                if content is not None and path.is_relative_to(folder):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(content.read())
+
+    def __init__(self, file: Path, folder: str, commit: str, find: _Find) -> None:
+        super().__init__()
+        self._file, self._folder, self._commit, self._find = file, folder, commit, find
+        self.held: dict[str, str | None] = {}
+
+    def head(self, path: str, size: int) -> bytes | None:
+        """The first bytes of a file, as git checks it out: it may keep files encrypted."""
+        place = os.path.normpath(self._folder + os.path.relpath(path, self._file.parent))
+        self.held[place] = blob = self._find(self._commit, place)
+        if blob is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return _git(self._file, "cat-file", "--filters", f"--path={place}", blob)[:size]
+
+
+@contextlib.contextmanager
+def _blobs(file: Path) -> Iterator[_Find]:
+    """Finds the blob that a path leads to in a commit; one process of git answers for all commits.
+
+    It follows links that stay in the repository, so nothing outside is read.
+    """
+    format = "--batch-check=%(objecttype) %(objectname)"
+    command = _command(file, "cat-file", format, "--follow-symlinks")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as git:  # noqa: S603 - as below
+        questions, answers = git.stdin, git.stdout
+        assert questions is not None  # noqa: S101 - it is a pipe
+        assert answers is not None  # noqa: S101 - as above
+
+        def find(commit: str, path: str) -> str | None:
+            if path.startswith("../") or "\n" in path or "\0" in path:  # would end or confuse git
+                return None
+            questions.write(os.fsencode(f"{commit}:{path}\n"))
+            questions.flush()
+            answer = answers.readline()
+            if not answer:
+                raise AuditError(f"git stopped while it read the history of {file}: try again")
+            kind, _, rest = answer.rstrip(b"\n").partition(b" ")
+            if kind in (b"symlink", b"dangling", b"loop", b"notdir"):
+                answers.read(int(rest) + 1)  # where the link leads to
+            return rest.decode() if kind == b"blob" else None
+
+        yield find
 
 
 # A repository may hold another one as plain files, whose settings then name programs to start.
 _SAFE = ("-c", "safe.bareRepository=explicit")
 
 
+def _command(file: Path, *arguments: str) -> list[str]:
+    return ["git", *_SAFE, "-C", str(file.parent), *arguments]
+
+
 def _git(file: Path, *arguments: str) -> bytes:
     """What git prints, in the folder of a file."""
     try:
         done = subprocess.run(  # noqa: S603 - no shell; the names are arguments
-            ["git", *_SAFE, "-C", str(file.parent), *arguments],  # noqa: S607 - the user's git
+            _command(file, *arguments),
             capture_output=True,
             check=False,
         )

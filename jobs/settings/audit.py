@@ -77,7 +77,7 @@ class AuditSettings(JudgedDays, MappedDays):
             (),
             "From MOMENT on, such as 2026-10-01T12:00Z, the mappings in FILE were in force "
             "instead. MOMENT..MOMENT=FILE also names the end. Give the oldest first. With `git`, "
-            "each commit of the mapping file was in force from its time on.",
+            "each commit of the mapping file was in force from its time on, or from its merge on.",
             metavar="MOMENT=FILE",
             parts=(str,),
         )

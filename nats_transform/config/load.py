@@ -144,13 +144,17 @@ def is_empty(config: AccountMappings | StreamConfig) -> bool:
 
 
 @no_search_for_cycles()
-def load_all(path: str | os.PathLike[str]) -> list[Located]:
+def load_all(path: str | os.PathLike[str], source: Source | None = None) -> list[Located]:
     """Everything in a file: the mappings of each account, `$G` first, or one stream.
+
+    Args:
+        path: the file.
+        source: reads it and what it includes; by default as the files are now.
 
     Raises:
         InvalidConfig: the file cannot be read or is refused, with its line and column.
     """
-    source, name = Source(), os.fspath(path)
+    source, name = source or Source(), os.fspath(path)
     text = source.text(name)
     if not text.strip():
         raise Place(name).error("the file is empty; it needs mappings or a stream configuration")
@@ -250,7 +254,7 @@ def tree_of(source: Source, text: str, path: str) -> Node:
         except InvalidConfig as error:
             named_error = error if suffix in _NAMED else None
         else:
-            if not (_is_server_config(tree) or _has_variables(text, path)):
+            if not (_is_server_config(tree) or _has_variables(source, text, path)):
                 return tree
     try:
         tree = parse_server_text(source, path, text)
@@ -268,12 +272,10 @@ def tree_of(source: Source, text: str, path: str) -> Node:
     return tree
 
 
-def _has_variables(text: str, path: str) -> bool:
+def _has_variables(source: Source, text: str, path: str) -> bool:
     """Whether a text, which is JSON or YAML too, has entries that nats-server takes by a `$KEY`."""
     try:
-        return bool(_VARIABLE.search(text)) and has_variables(
-            parse_server_text(Source(), path, text)
-        )
+        return bool(_VARIABLE.search(text)) and has_variables(parse_server_text(source, path, text))
     except InvalidConfig:
         return False
 

@@ -35,14 +35,12 @@ class Source:
         place = asked_at or Place(name)
         subject = f"the included file {quoted(name)}" if asked_at else "the file"
         try:
-            # Opening a pipe could block, and a device never end.
-            is_file = stat.S_ISREG(Path(name).stat().st_mode)
-            data = _head(name, self._left + 1) if is_file else b""
+            data = self.head(name, self._left + 1)
         except OSError as error:
             raise place.error(f"{subject} cannot be read: {error.strerror}") from None
         except ValueError:
             raise place.error(f"{subject} cannot be read: the path has a NUL") from None
-        if not is_file:
+        if data is None:
             raise place.error(f"{subject} is not a regular file")
         if len(data) > self._left:
             raise place.error(
@@ -59,7 +57,10 @@ class Source:
             )
         return text
 
-
-def _head(path: str, size: int) -> bytes:
-    with Path(path).open("rb") as file:
-        return file.read(size)
+    def head(self, path: str, size: int) -> bytes | None:
+        """The first bytes of a file; None if it is no regular file."""
+        # Opening a pipe could block, and a device never end.
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            return None
+        with Path(path).open("rb") as file:
+            return file.read(size)

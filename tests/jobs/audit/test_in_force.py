@@ -129,3 +129,57 @@ def test_commits_whose_times_fall_are_refused(tmp_path: Path) -> None:
     settings = AuditSettings(stream="S", mapping=tmp_path / "m.conf", in_force="git")
     with pytest.raises(AuditError, match=r"aren't in the order of their times: give the moments"):
         periods_of(settings)
+
+
+def test_commits_of_other_files_load_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder may be the root of a large repository; what is included changes over time."""
+    commits = [
+        {"conf/server.conf": "mappings { include parts/a.conf }", "conf/parts/a.conf": '"a": "b"'},
+        *({"conf/notes.txt": str(number)} for number in range(100)),
+        {"conf/parts/a.conf": "include ../../b.conf", "b.conf": '"a": "c"'},
+        {"b.conf": '"a": "d"'},
+    ]
+    stream = ""
+    for second, files in enumerate(commits):
+        stream += f"commit refs/heads/main\ncommitter x <x@x> {second} +0000\ndata 0\n"
+        for name, text in files.items():
+            stream += f"M 100644 inline {name}\ndata {len(text)}\n{text}\n"
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "symbolic-ref", "HEAD", "refs/heads/main")
+    command = ["git", "-C", tmp_path, "fast-import", "--quiet"]
+    subprocess.run(command, input=stream.encode(), check=True)
+    git(tmp_path, "reset", "-q", "--hard")
+    trace = tmp_path / "trace"
+    monkeypatch.setenv("GIT_TRACE", str(trace))
+    file = tmp_path / "conf" / "server.conf"
+    periods = periods_of(AuditSettings(stream="S", mapping=file, in_force="git"))
+    assert [period.mappings.apply("a").subject for period in periods] == ["b", "c", "d"]
+    assert [period.since and period.since.second for period in periods] == [None, 41, 42]
+    assert trace.read_text().count("built-in: git ") < 20
+
+
+def test_files_that_git_keeps_in_another_form(tmp_path: Path) -> None:
+    """Such as encrypted: the mapping is what git checks out."""
+    (tmp_path / ".gitattributes").write_text("conf/m.conf filter=secret")
+    file = tmp_path / "conf" / "m.conf"
+    file.parent.mkdir()
+    file.write_text('mappings { "a": "b" }')
+    git(tmp_path, "init", "-q")
+    for name, letters in (("clean", "b x"), ("smudge", "x b")):
+        git(tmp_path, "config", f"filter.secret.{name}", f"tr {letters}")
+    commit(tmp_path, "2026-11-01T00:00:00Z")
+    (period,) = periods_of(AuditSettings(stream="S", mapping=file, in_force="git"))
+    assert period.mappings.apply("a").subject == "b"
+
+
+def test_what_a_file_outside_the_repository_holds_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "secret").write_text('"a": "secret"')
+    file = tmp_path / "config" / "server.conf"
+    file.write_text("mappings { include ../secret }")
+    commit(file.parent, "2026-11-01T00:00:00Z")
+    with pytest.raises(AuditError, match=r"server\.conf:1:\d+: .*secret.*No such file") as told:
+        periods_of(AuditSettings(stream="S", mapping=file, in_force="git"))
+    assert "\n" not in str(told.value)
