@@ -30,7 +30,7 @@ _RARE = ("inferred", "unpublished")
 
 
 class PartitionBalance(BaseModel):
-    """How `partition()` of one destination spread the messages.
+    """How the first `partition()` of one destination spread the messages.
 
     Attributes:
         source: the source of the mapping.
@@ -104,7 +104,8 @@ class AuditResult(BaseModel):
         accounts: in an observed audit, where the messages of each of the rules are.
         rules: the verdicts, one for each mapping with weights, cluster and mapping version.
         clusters: the verdict on each mapping over all its clusters.
-        partitions: the balance of every `partition()`, if `kind` is `expected`.
+        partitions: the balance of the first `partition()` of each destination, if `kind` is
+            `expected`.
         keys: how many keys came to more than one destination, if the settings ask for it.
         notes: sentences with everything else that the reader must know.
         input_snapshot: the snapshot that was read.

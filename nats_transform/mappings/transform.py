@@ -119,9 +119,14 @@ class Transform:
         return hash((self.source, self.destination, self.strict))
 
     @property
+    def partitions(self) -> list[Partition]:
+        """Every `partition()` of the destination, in order."""
+        return [token for token in self.tokens if isinstance(token, Partition)]
+
+    @property
     def partition(self) -> Partition | None:
         """The first `partition()` of the destination, if there is one."""
-        return next((token for token in self.tokens if isinstance(token, Partition)), None)
+        return next(iter(self.partitions), None)
 
     @property
     def partition_place(self) -> int | None:

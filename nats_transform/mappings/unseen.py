@@ -113,7 +113,10 @@ def unseen_of_archive(
     yield from unseen_streams(has_streams=has_streams, has_consumers=has_consumers, unknown=unknown)
     if not has_permissions:
         yield Unseen("permissions of users", "--permissions FILE")
-    yield from _unknown_clusters(mappings, clusters)
+    accounts = list(mappings)
+    yield from _unknown_clusters(accounts, clusters)
+    if any(len(t.partitions) > 1 for a in accounts for m in a.mappings for t in m.transforms):
+        yield Unseen("how evenly the second partition() of a destination, and later ones, spread")
     if is_live:
         yield Unseen("messages that no stream holds now", "the archives of streams")
     if not knows_headers:

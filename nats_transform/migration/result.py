@@ -133,7 +133,7 @@ class DryRun:
         changes: the changes, one for each pair of rules, largest first.
         flows: the flows between prefixes of subjects, largest first.
         trees: the namespace under the current mapping and under the candidate.
-        partitions: the balance of every `partition()` of the candidate.
+        partitions: the balance of the first `partition()` of each destination of the candidate.
         levels: the number of distinct tokens at each level.
         reverse: the mappings that undo the candidate, as far as it can be undone.
         is_reversible: whether `reverse` gives every subject back.

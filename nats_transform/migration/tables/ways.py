@@ -341,11 +341,10 @@ def _names(
 
 
 def _meet(one: Made, other: Made) -> NDArray[np.bool_]:
-    """Where both have the same partition."""
+    """Where both have the same numbers of all their partitions."""
     if one.keys is None or other.keys is None:
         return np.zeros(len(one.states), bool)
-    equal: NDArray[np.bool_] = one.keys.partitions == other.keys.partitions
-    return equal & (one.keys.partitions >= 0)
+    return same(one.keys.all, other.keys.all)
 
 
 def _firsts(
