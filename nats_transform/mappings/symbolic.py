@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, product
+from math import prod
 from typing import NamedTuple, TypeAlias, cast
 
 from nats_transform.errors import InvalidMapping, InvalidTransform
@@ -30,6 +31,7 @@ from nats_transform.mappings.functions import (
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide, is_subset
 from nats_transform.mappings.transform import Transform
+from nats_transform.mappings.unresolved import MOST_NUMBERS
 
 MOST_PIECES = 16
 """A token that can make more tokens is not reversed; NATS advises against longer subjects."""
@@ -138,6 +140,21 @@ def image(transform: Transform, part: str) -> str:
         part: a filter that its source covers.
     """
     return filter_of(_made(transform, symbols_of(part)))
+
+
+def each_number(transform: Transform, part: str) -> list[str]:
+    """`image` with a filter for each number that `partition()` and `random()` can make.
+
+    It is a single filter if they can make more than `MOST_NUMBERS`.
+    """
+    symbols = _made(transform, symbols_of(part))
+    texts = [range(s.below) if isinstance(s, Symbol) and s.below else (s,) for s in symbols]
+    if prod(map(len, texts)) > MOST_NUMBERS:
+        return [filter_of(symbols)]
+    return [
+        filter_of(tuple(str(s) if isinstance(s, int) else s for s in one))
+        for one in product(*texts)
+    ]
 
 
 def is_exact(transform: Transform) -> bool:

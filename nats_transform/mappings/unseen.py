@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from nats_transform.mappings.functions import Random
 from nats_transform.mappings.mapping import AccountMappings
 
 _SERVER = "--server URL or --context NAME"
@@ -117,6 +118,11 @@ def unseen_of_archive(
     yield from _unknown_clusters(accounts, clusters)
     if any(len(t.partitions) > 1 for a in accounts for m in a.mappings for t in m.transforms):
         yield Unseen("how evenly the second partition() of a destination, and later ones, spread")
+    tokens = (
+        token for a in accounts for m in a.mappings for t in m.transforms for token in t.tokens
+    )
+    if any(isinstance(token, Random) for token in tokens):
+        yield Unseen("how many messages get each number of random(), if not all go the same way")
     if is_live:
         yield Unseen("messages that no stream holds now", "the archives of streams")
     if not knows_headers:

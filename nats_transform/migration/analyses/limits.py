@@ -22,7 +22,7 @@ WITH kept AS (
   ON l.layer = r.layer AND l.stream = r.receiver WHERE how = 'keeps'
 ),
 ends AS NOT MATERIALIZED (
-  SELECT o.side, hash64(o.result) AS stored, o.form, w.comes_back, rows, subject_id,
+  SELECT o.side, hash64(o.result) AS stored, o.form, w.comes_back, w.draws, rows, subject_id,
          messages, o.percent
   FROM outcomes o JOIN ways w USING (side, way, number)
   WHERE o.form IN (FROM kept)
@@ -31,7 +31,8 @@ stray AS (
   SELECT DISTINCT stored FROM ends WHERE NOT comes_back
   UNION SELECT hash64(stored) FROM renamed
 )
-SELECT side, stored, any_value(form) AS form, sum(percent::BIGINT * messages) AS parts,
+SELECT side, stored, any_value(form) AS form, any_value(draws) AS draws,
+       sum(percent::BIGINT * messages) AS parts,
        min(subject_id) AS first, max(subject_id) AS last
 FROM ends
 WHERE rows > 1 OR 100 * messages > (SELECT min(room) FROM limited) OR stored IN (FROM stray)
@@ -42,14 +43,16 @@ HAVING parts > (SELECT min(room) FROM limited)
 _OVER = """
 CREATE OR REPLACE TABLE over AS
 WITH stored AS (
-  SELECT side, stored, parts, first, last FROM crowded JOIN receivers USING (form)
+  SELECT side, stored, draws, parts, first, last FROM crowded JOIN receivers USING (form)
   WHERE how = 'keeps' AND layer = $1 AND receiver = $2
   UNION ALL
-  SELECT side, hash64(stored), percent::BIGINT * messages, subject_id, subject_id
+  SELECT side, hash64(stored), draws, percent::BIGINT * messages, subject_id, subject_id
   FROM renamed WHERE layer = $1 AND stream = $2
 )
-SELECT side, stored, sum(parts) - $3 AS parts, min(first) <> max(last) AS is_shared
-FROM stored GROUP BY side, stored HAVING sum(parts) > $3
+-- The numbers of a `random()` share the messages equally, and each has the room of a subject.
+SELECT side, stored, sum(parts) - $3::HUGEINT * max(draws) AS parts,
+       min(first) <> max(last) AS is_shared
+FROM stored GROUP BY side, stored HAVING sum(parts) > $3::HUGEINT * max(draws)
 """
 _STORED = """
 SELECT hash64(result) AS share, subject_id, row_id, subject, was, result,

@@ -9,9 +9,10 @@ from typing import TypeAlias
 from nats_transform.accounts.service_imports import is_import
 from nats_transform.accounts.sharing import Entry
 from nats_transform.config.permissions import Allowance, User
-from nats_transform.mappings.moves import Moves, kept
+from nats_transform.mappings.moves import Move, Moves, kept
 from nats_transform.mappings.subject import is_subset
 from nats_transform.mappings.subject_index import SubjectIndex
+from nats_transform.mappings.symbolic import each_number
 from nats_transform.mappings.transform import Transform, number_wildcards
 
 IsGone: TypeAlias = Callable[[str], bool]
@@ -20,7 +21,13 @@ IsGone: TypeAlias = Callable[[str], bool]
 
 def widened(filters: Sequence[str], moves: Moves) -> tuple[str, ...]:
     """The filters, with filters of the new names of all subjects that they cover, each once."""
-    new = dict.fromkeys(names[1] for place in filters for names in moves.names(place))
+    listed = SubjectIndex(filters)
+    new = dict.fromkeys(
+        names[1]
+        for place in filters
+        for move in moves.under([place])
+        if (names := move.names(place)) and not _has_each_number(listed, move)
+    )
     known = [*filters, *new]
     index = SubjectIndex(known)
     kept = dict.fromkeys(range(len(filters)))
@@ -29,6 +36,15 @@ def widened(filters: Sequence[str], moves: Moves) -> tuple[str, ...]:
         if not any(is_subset(known[number], of=known[other]) for other in around):
             kept[number] = None
     return tuple(known[number] for number in kept)
+
+
+def _has_each_number(listed: SubjectIndex, move: Move) -> bool:
+    """Whether filters list the new names number by number, so that `*` would overlap with them."""
+    each = [] if move.new is None else each_number(move.new, move.part)
+    return len(each) > 1 and all(
+        any(is_subset(one, of=listed.filters[number]) for number in listed.colliding(one))
+        for one in each
+    )
 
 
 def narrowed(filters: Sequence[str], wide: Sequence[str], is_gone: IsGone) -> tuple[str, ...]:

@@ -25,9 +25,10 @@ from nats_transform.mappings.subject import (
     subscribes,
 )
 from nats_transform.mappings.transform import Transform
+from nats_transform.mappings.unresolved import numbered
 from nats_transform.migration.question import Question
 from nats_transform.migration.tables.kinds import MOST_KINDS, Kind, Kinds
-from nats_transform.migration.tables.made import result
+from nats_transform.migration.tables.made import Made, result
 from nats_transform.migration.tables.texts import (
     MOST_BYTES,
     MOST_TOKENS,
@@ -125,14 +126,18 @@ class Forms:
             dict.fromkeys(filter for question in questions for _, filter in question.filters)
         )
         self._looks, self._kinds = Looks(filters), Kinds(filters)
+        self._names = {token for filter in filters for token in filter.split(SEPARATOR)}
         self._known: dict[tuple[Kind, bool, bool], int] = {}
         self.numbers: dict[Form, int] = {}
         self.most_tokens = 0
 
-    def of(self, texts: pa.Array) -> tuple[Numbers, list[Renamed]]:
-        """The form of each text, -1 for a null; and the texts under which streams store them."""
+    def of(self, made: Made) -> tuple[Numbers, list[Renamed]]:
+        """The form of each result, -1 for a null; and the texts under which streams store them."""
+        texts = made.results
         forms, renamed = np.full(len(texts), -1, dtype=np.int64), list[Renamed]()
-        for rows in self._classes([texts]):
+        # No filter names a `random()` as it is written, so these need classes of their own.
+        drawing = np.where(made.draws, made.states + 1, 0)
+        for rows in self._classes([texts], drawing, len(made.of) + 1):
             taken = texts.take(pa.array(rows))
             first = taken[0].as_py()
             if first is None:
@@ -145,10 +150,19 @@ class Forms:
                 forms[rows] = self._form(decode(first))
         return forms, renamed
 
-    def _classes(self, columns: _Columns) -> Iterator[Numbers]:
-        """The rows of texts that no filter tells apart; the last column decides."""
+    def _classes(
+        self, columns: _Columns, apart: Numbers | None = None, below: int = 1
+    ) -> Iterator[Numbers]:
+        """The rows of texts that no filter tells apart; the last column decides.
+
+        Args:
+            columns: texts of the rows.
+            apart: numbers below `below`; rows with different ones have classes of their own.
+        """
         *others, texts = columns
         classes = Classes(len(texts))
+        if apart is not None:
+            classes.add(apart, below)
         for numbers, below in self._looks.of(texts):
             classes.add(numbers, below)
         for other in others:
@@ -214,7 +228,15 @@ class Forms:
         )
 
     def _form(self, text: str) -> int:
-        """The number of the form of a text."""
+        """The number of the form of a text.
+
+        Of a text with a `random()`: if its numbers have several forms, that of the worst off, so
+        that no finding is lost. That is one that no stream captures, or else the fewest get.
+        """
+        if "{{random(" in text and (ones := numbered(text, self._names)) != [text]:
+            several = sorted({self._form(one) for one in ones})
+            every = list(self.numbers)
+            return min(several, key=lambda number: _standing(every[number]))
         self.most_tokens = max(self.most_tokens, text.count(SEPARATOR) + 1)
         kind = None if self._renames else self._kinds.of(text.split(SEPARATOR))
         is_legal, is_long = is_valid_publish_subject(text), len(encode(text)) > MOST_BYTES
@@ -272,6 +294,12 @@ class Forms:
                 yield Receiver(layer, "ingress", number)
             if arrival.republished is not None:
                 yield Receiver(layer, "republishes", number)
+
+
+def _standing(form: Form) -> tuple[bool, int]:
+    """Sorts forms: those that no stream captures first, then those with the fewest receivers."""
+    is_captured = any(r.how == "captures" and not r.layer for r in form.receivers)
+    return is_captured, len(form.receivers)
 
 
 @cache

@@ -51,12 +51,14 @@ class Made(NamedTuple):
         results: the new subjects; null where there is none.
         states: for each subject the place of its state in `of`.
         of: the states: each says which mapping applied and whether its result was refused.
+        draws: where the destination has a `random()`, which stands in the result as it is written.
         keys: the keys; None if no destination at the place has a `partition()`.
     """
 
     results: pa.Array
     states: Numbers
     of: Sequence[State]
+    draws: NDArray[np.bool_]
     keys: Keys | None
 
     def has_partition(self, row: int) -> bool:
@@ -71,10 +73,10 @@ class _Place:
         self, made: Program, keys: Program, hashes: Program, all: Program, of: AccountMappings
     ) -> None:
         self._made, self._keys, self._hashes, self._all = made, keys, hashes, all
-        by_state = {
-            (m.source, d.destination): d.partition for m in of.mappings for d in m.transforms
-        }
-        partitions = [by_state.get((s.source or "", s.destination or "")) for s in made.states]
+        by_state = {(m.source, d.destination): d for m in of.mappings for d in m.transforms}
+        transforms = [by_state.get((s.source or "", s.destination or "")) for s in made.states]
+        partitions = [transform and transform.partition for transform in transforms]
+        self._draws = np.array([t is not None and numbers_drawn(t) > 1 for t in transforms])
         self._has = np.array([partition is not None for partition in partitions])
         self._counts = np.array(
             [max(1, partition.count) if partition else 1 for partition in partitions], np.uint64
@@ -88,7 +90,7 @@ class _Place:
         mapped = self._made.run(subjects)
         states = mapped.states.to_numpy().astype(np.int64)
         keys = self._keys_of(subjects, states) if self._has[states].any() else None
-        return Made(mapped.subjects, states, self._made.states, keys)
+        return Made(mapped.subjects, states, self._made.states, self._draws[states], keys)
 
     def _keys_of(self, subjects: pa.Array, states: Numbers) -> Keys:
         texts, joins = self._keys.run(subjects).subjects, self._joins[states]

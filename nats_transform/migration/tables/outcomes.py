@@ -18,7 +18,7 @@ from nats_transform.migration.tables.forms import Forms
 from nats_transform.migration.tables.made import Side
 from nats_transform.migration.tables.schemas import SCHEMAS, SIDES
 from nats_transform.migration.tables.texts import Numbers, Words, has_capitals, prefixes
-from nats_transform.migration.tables.ways import Column, End, Way, Ways
+from nats_transform.migration.tables.ways import MOST_DRAWS, Column, End, Way, Ways
 
 BATCH_ROWS = 2**16
 """How many rows are mapped at once."""
@@ -75,7 +75,7 @@ class Outcomes:
         self.bytes += pc.sum(rows.column("bytes")).as_py()
         subjects = rows.column("subject")
         columns = [
-            Column(side, place, made, *self.forms.of(made.results))
+            Column(side, place, made, *self.forms.of(made))
             for side, compiled in enumerate(self._sides)
             for place, made in enumerate(compiled.of(subjects))
         ]
@@ -178,10 +178,12 @@ class _Batch:
                     continue
                 was = self._was([])[0] if was is None else was
                 at = rows[chosen]
-                percents = [
-                    way.ends[column.side][max(0, number)].percent
+                ends = [
+                    way.ends[column.side][max(0, number)]
                     for way, number in zip(self.local, numbers.tolist(), strict=True)
                 ]
+                percents = [end.percent for end in ends]
+                draws = [min(end.draws, MOST_DRAWS) for end in ends]
                 values = {
                     "side": pa.array([SIDES[column.side]] * len(at)),
                     "layer": pa.array([layer] * len(at)),
@@ -190,6 +192,7 @@ class _Batch:
                     "subject": self.rows.column("subject").take(pa.array(at)),
                     "was": was.take(pa.array(at)),
                     "percent": pa.array(np.array(percents)[self.classes[at]]),
+                    "draws": pa.array(np.array(draws)[self.classes[at]]),
                     "messages": self.rows.column("messages").take(pa.array(at)),
                     "stored": texts.take(pa.array(chosen)),
                 }

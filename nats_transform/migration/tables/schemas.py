@@ -49,6 +49,7 @@ SCHEMAS = {
             "subject": pa.binary(),
             "was": pa.binary(),
             "percent": pa.int16(),
+            "draws": pa.int64(),
             "messages": pa.int64(),
             "stored": pa.binary(),
         }

@@ -25,6 +25,9 @@ from nats_transform.migration.tables.schemas import SIDES
 from nats_transform.migration.tables.texts import Classes, Looks, Numbers, Words, flags, same
 from nats_transform.streams.features import CARRIED
 
+MOST_DRAWS = 2**62
+"""The tables have no larger number of draws."""
+
 
 class End(NamedTuple):
     """One possible end of the messages of a row.
@@ -259,7 +262,7 @@ class Ways:
                     made.result if made and has_result else None,
                     made.partition if made else None,
                     made.comes_back if made else False,
-                    min(end.draws, 2**62),
+                    min(end.draws, MOST_DRAWS),
                 )
                 self.rows.append(row)
         numbers = [

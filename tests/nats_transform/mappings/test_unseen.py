@@ -9,6 +9,8 @@ from tests.support.rules import mappings as account
 
 SECOND = "how evenly the second partition() of a destination, and later ones, spread"
 
+NUMBERS = "how many messages get each number of random(), if not all go the same way"
+
 
 @pytest.mark.parametrize(
     ("destination", "expected"),
@@ -16,6 +18,7 @@ SECOND = "how evenly the second partition() of a destination, and later ones, sp
         ("p.$1.$2", []),
         ("p.{{partition(2,1)}}.$2", []),
         ("p.{{partition(2,1)}}.{{partition(3,2)}}", [SECOND]),
+        ("p.{{random(2)}}.$2", [NUMBERS]),
     ],
 )
 def test_what_a_destination_hides(destination: str, expected: list[str]) -> None:
