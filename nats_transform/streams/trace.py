@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict
 
 from nats_transform.errors import shown
 from nats_transform.mappings.mapping import AccountMappings, Fate, Outcome
-from nats_transform.mappings.subject import is_valid_publish_subject, literal_fault
+from nats_transform.mappings.subject import SEPARATOR, is_valid_publish_subject, literal_fault
+from nats_transform.mappings.unresolved import numbered
 from nats_transform.mappings.unseen import Unseen, unseen_streams
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.network import Network, Via
@@ -96,7 +97,9 @@ class Path(_Model):
             is drawn, so that the message keeps its subject.
         is_remainder: whether the weights of the mapping leave the message over.
         reason: why the fate is invalid.
-        streams: the streams that capture it.
+        streams: the streams that capture it. Where they treat the numbers of a `random()`
+            differently, those that capture it with each number: with all up to 64, or else with
+            those that filters name and one besides. A number without a stream is not there.
         leaf_node: every result beyond a leaf node connection, if it has an interest in the subject.
     """
 
@@ -114,7 +117,7 @@ class Path(_Model):
 class Trace(_Model):
     """Every possible result of publishing under one subject.
 
-    A `random()` stands in subjects as it is written.
+    A `random()` stands in subjects as it is written, unless streams tell its numbers apart.
 
     Attributes:
         subject: the published subject.
@@ -209,9 +212,34 @@ def _paths(
             mapping_destination=outcome.mapping_destination,
             is_remainder=is_left_over and source not in listed,
             reason=outcome.reason,
-            streams=[] if subject is None else _steps(subject, network),
+            streams=[] if subject is None else _captured(subject, network, outcome.fate),
             leaf_node=list(beyond),
         )
+
+
+def _captured(subject: str, network: Network, fate: Fate) -> list[StreamStep]:
+    """The streams that capture a subject; those of each number of a `random()` if they differ."""
+    steps = _steps(subject, network)
+    names = [f for _, f in network.filters] + [f for c in network.consumers for f in c.filters]
+    # Nobody tells a published `{{random(3)}}` apart, so only a mapping makes numbers.
+    tokens = {token for filter in names for token in filter.split(SEPARATOR)}
+    ones = numbered(subject, tokens) if fate is Fate.MAPPED else [subject]
+    each = [_steps(one, network) for one in ones]
+    if all(_shape(of_one) == _shape(steps) for of_one in each):
+        return steps
+    return [step for of_one in each for step in of_one]
+
+
+def _shape(steps: Iterable[StreamStep]) -> list[object]:
+    """What becomes of a message in streams, without its subjects."""
+    return [
+        (
+            *(step.stream, step.via, step.position, step.fate, step.consumers, step.repeats),
+            None if step.republished is None else _shape(step.republished.captured),
+            _shape(step.taken_by),
+        )
+        for step in steps
+    ]
 
 
 def _steps(subject: str, network: Network) -> list[StreamStep]:

@@ -103,6 +103,25 @@ def test_what_was_sourced_is_republished_and_stored_nowhere() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("count", "subjects", "stored"),
+    [
+        (2, ["w.*"], ["w.{{random(2)}}"]),
+        (3, ["w.0", "w.1", "w.2"], ["w.0", "w.1", "w.2"]),
+        (3, ["w.1"], ["w.1"]),
+        (1000, ["w.7", "w.1000"], ["w.7"]),
+    ],
+)
+def test_numbers_that_streams_tell_apart(
+    count: int, subjects: list[str], stored: list[str]
+) -> None:
+    spread = mappings({"orders.*": f"w.{{{{random({count})}}}}"})
+    streams = [parse_stream({"name": "W", "subjects": subjects})]
+    (path,) = trace("orders.eu", spread, streams).paths
+    assert path.subject == f"w.{{{{random({count})}}}}"
+    assert [step.stored for step in path.streams] == stored
+
+
 def test_what_nobody_gets() -> None:
     assert trace("lossy", MAPPINGS).text().endswith("100 % lost by lossy")
     (path,) = trace("cut.--", MAPPINGS).paths
