@@ -75,7 +75,7 @@ class _Place:
         self._made, self._keys, self._hashes, self._all = made, keys, hashes, all
         by_state = {(m.source, d.destination): d for m in of.mappings for d in m.transforms}
         transforms = [by_state.get((s.source or "", s.destination or "")) for s in made.states]
-        partitions = [transform and transform.partition for transform in transforms]
+        partitions = [None if t is None else t.partition for t in transforms]
         self._draws = np.array([t is not None and numbers_drawn(t) > 1 for t in transforms])
         self._has = np.array([partition is not None for partition in partitions])
         self._counts = np.array(
