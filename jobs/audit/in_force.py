@@ -84,7 +84,7 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[_Stage]:
     # What a merge brings came into force with it, and not when somebody wrote it on a branch.
     commits = _git(file, "log", "--first-parent", "--format=%H %ct").decode().split("\n")
     folder = os.fsdecode(_git(file, "rev-parse", "--show-prefix")).removesuffix("\n")
-    place = folder + file.name
+    place = folder + file.name  # as git names it
     before: str | None = None
     held: dict[str, str | None] = {place: None}
     with _blobs(file) as find:
@@ -93,9 +93,9 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[_Stage]:
             blobs = {path: find(commit, path) for path in held}
             if blobs == held or blobs[place] is None:  # this commit removed it
                 continue
-            source = _Committed(file, folder, commit, find)
+            source = _Committed(file, commit, find)
             try:
-                period = _loaded(settings, mapping, source)
+                period = _loaded(settings, Path(place), source)
             except NatsTransformError as error:
                 raise AuditError(
                     f"commit {commit[:12]}: {error}; give the moments instead (--in-force "
@@ -118,24 +118,23 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[_Stage]:
 
 
 class _Committed(Source):
-    """Reads files as a commit has them.
+    """Reads files as a commit has them; their paths are those in the repository.
 
     Attributes:
-        held: the blobs of all files that were asked for, by their paths in the repository.
+        held: the blobs of all files that were asked for.
     """
 
-    def __init__(self, file: Path, folder: str, commit: str, find: _Find) -> None:
+    def __init__(self, file: Path, commit: str, find: _Find) -> None:
         super().__init__()
-        self._file, self._folder, self._commit, self._find = file, folder, commit, find
+        self._file, self._commit, self._find = file, commit, find
         self.held: dict[str, str | None] = {}
 
     def head(self, path: str, size: int) -> bytes | None:
         """The first bytes of a file, as git checks it out: it may keep files encrypted."""
-        place = os.path.normpath(self._folder + os.path.relpath(path, self._file.parent))
-        self.held[place] = blob = self._find(self._commit, place)
+        self.held[path] = blob = self._find(self._commit, path)
         if blob is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return _git(self._file, "cat-file", "--filters", f"--path={place}", blob)[:size]
+        return _git(self._file, "cat-file", "--filters", f"--path={path}", blob)[:size]
 
 
 @contextlib.contextmanager
