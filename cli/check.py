@@ -8,6 +8,7 @@ import stat
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -261,6 +262,7 @@ def _cure(settings: CheckSettings, cures: dict[str, str]) -> str:
     from difflib import unified_diff
 
     from nats_transform.config.cure import cured_text
+    from nats_transform.config.edit import secrets
 
     diff = []
     for file in settings.files if cures else ():
@@ -269,7 +271,14 @@ def _cure(settings: CheckSettings, cures: dict[str, str]) -> str:
         except InvalidConfig:  # a finding says so
             continue
         texts = old.splitlines(keepends=True), new.splitlines(keepends=True)
-        diff += [line.rstrip("\r\n") for line in unified_diff(*texts, file, file)]
+        hidden = set[str]()
+        for text in (old, new):
+            lines = text.split("\n")
+            with suppress(InvalidConfig):  # YAML has no secrets of a server
+                hidden.update(lines[number - 1].rstrip("\r") for number in secrets(text, file))
+        for line in unified_diff(*texts, file, file):
+            shown = line.rstrip("\r\n")
+            diff.append(f"{shown[0]}(a line with a secret)" if shown[1:] in hidden else shown)
         if settings.fix and new != old:
             _overwrite(Path(file), new)
     return "\n".join(diff)

@@ -33,6 +33,23 @@ run = partial(nats_transform, "check")
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        'accounts { A { users: [{user: u, pass: planted}]\n maps: { k.*: "l.{{left(1,0)}}" } } }',
+        'authorization { token: planted }, mappings { k.*: "l.{{left(1,0)}}" }',
+        'mappings { k.*: "l.{{left(1,0)}}" }\nleafnodes { remotes: [{url: "nats://planted@h"}] }',
+    ],
+    ids=["beside", "on-the-line", "url"],
+)
+def test_a_diff_shows_no_secret(folder: Path, text: str) -> None:
+    (folder / "a.conf").write_text(text)
+    out = printed("check", "a.conf", "--fix")
+    assert "(a line with a secret)" in out
+    assert "planted" not in out
+    assert (folder / "a.conf").read_text() == text.replace("left(1,0)", "wildcard(1)")
+
+
+@pytest.mark.parametrize(
     ("name", "before", "after"),
     [
         ("a.conf", CONF, CURED_CONF),
