@@ -117,7 +117,7 @@ def unseen_of_archive(
     accounts = list(mappings)
     yield from _unknown_clusters(accounts, clusters)
     if any(len(t.partitions) > 1 for a in accounts for m in a.mappings for t in m.transforms):
-        yield Unseen("how evenly the second partition() of a destination, and later ones, spread")
+        yield Unseen("whether the second partition() of a destination, and later ones, move keys")
     tokens = (
         token for a in accounts for m in a.mappings for t in m.transforms for token in t.tokens
     )

@@ -71,10 +71,6 @@ class Partitions(Analysis):
             if share in moved:
                 of = f" of {keys:,}" if balance else ""
                 message = f"{moved_keys:,}{of} keys move to another partition"
-                if len(database.once(_partitions)[share]) > 1:
-                    # The keys are those of the first function, and another one may move subjects.
-                    subjects = plural(moved[share].subjects, "subject")
-                    message = f"messages of {subjects} move to another partition"
                 yield "partition-moves", about, message, moved[share]
             if balance is None or balance.partitions < 2:
                 continue
@@ -103,7 +99,7 @@ def _spreads(database: Database) -> dict[int, tuple[int, int, Balance | None]]:
     There is no balance of more than `MOST_PARTITIONS`, nor of no messages.
     """
     database.run(_ENDS)
-    partitions = {share: all_[0] for share, all_ in database.once(_partitions).items()}
+    partitions = _partitions(database)
     tried = [
         (share, number)
         for share, partition in partitions.items()
@@ -141,16 +137,17 @@ def _spreads(database: Database) -> dict[int, tuple[int, int, Balance | None]]:
     return spreads
 
 
-def _partitions(database: Database) -> dict[int, list[Partition]]:
-    """Every `partition()` of each share of the candidate that has one."""
+def _partitions(database: Database) -> dict[int, Partition]:
+    """The first `partition()` of each share of the candidate that has one."""
     known = {
-        (mapping.source, transform.destination): transform.partitions
+        (mapping.source, transform.destination): transform.partition
         for mapping in database.questions[0].candidate.mappings
         for transform in mapping.transforms
+        if transform.partition is not None
     }
     keyed = {share for (share,) in database.rows("SELECT DISTINCT share FROM keyed")}
     return {
-        share: partitions
+        share: partition
         for share, (source, destination) in enumerate(database.shares)
-        if share in keyed and (partitions := known.get((source, destination or "")))
+        if share in keyed and (partition := known.get((source, destination or "")))
     }

@@ -34,14 +34,11 @@ class Keys(NamedTuple):
         texts: the keys; null where there is none.
         hashes: the FNV-1a hash of each key.
         partitions: the number of each partition, -1 where there is none.
-        all: the numbers that all `partition()` of the destination give, with dots between them;
-            null where there is none.
     """
 
     texts: pa.Array
     hashes: NDArray[np.uint64]
     partitions: Numbers
-    all: pa.Array
 
 
 class Made(NamedTuple):
@@ -69,10 +66,8 @@ class Made(NamedTuple):
 class _Place:
     """The compiled destinations that mappings have at one place."""
 
-    def __init__(
-        self, made: Program, keys: Program, hashes: Program, all: Program, of: AccountMappings
-    ) -> None:
-        self._made, self._keys, self._hashes, self._all = made, keys, hashes, all
+    def __init__(self, made: Program, keys: Program, hashes: Program, of: AccountMappings) -> None:
+        self._made, self._keys, self._hashes = made, keys, hashes
         by_state = {(m.source, d.destination): d for m in of.mappings for d in m.transforms}
         transforms = [by_state.get((s.source or "", s.destination or "")) for s in made.states]
         partitions = [None if t is None else t.partition for t in transforms]
@@ -104,8 +99,7 @@ class _Place:
         for row in np.flatnonzero(hashes == 0).tolist():
             hashes[row] = fnv1a(texts[row].as_py() or b"")
         numbers = (hashes % self._counts[states]).astype(np.int64)
-        numbers = np.where(self._has[states], numbers, -1)
-        return Keys(texts, hashes, numbers, self._all.run(subjects).subjects)
+        return Keys(texts, hashes, np.where(self._has[states], numbers, -1))
 
 
 class Side:
@@ -116,7 +110,6 @@ class Side:
             compile_destinations(mappings, result),
             compile_destinations(mappings, _key, is_subject=False),
             compile_destinations(mappings, _hash, is_subject=False),
-            compile_destinations(mappings, lambda t: t.partitions or None, is_subject=False),
             strict=True,
         )
         self._places = [_Place(*programs_, mappings) for programs_ in programs]

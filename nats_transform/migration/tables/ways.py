@@ -344,10 +344,11 @@ def _names(
 
 
 def _meet(one: Made, other: Made) -> NDArray[np.bool_]:
-    """Where both have the same numbers of all their partitions."""
+    """Where both have the same partition."""
     if one.keys is None or other.keys is None:
         return np.zeros(len(one.states), bool)
-    return same(one.keys.all, other.keys.all)
+    equal: NDArray[np.bool_] = one.keys.partitions == other.keys.partitions
+    return equal & (one.keys.partitions >= 0)
 
 
 def _firsts(

@@ -7,7 +7,7 @@ import pytest
 from nats_transform.mappings.unseen import unseen_of_archive
 from tests.support.rules import mappings as account
 
-SECOND = "how evenly the second partition() of a destination, and later ones, spread"
+SECOND = "whether the second partition() of a destination, and later ones, move keys"
 
 NUMBERS = "how many messages get each number of random(), if not all go the same way"
 

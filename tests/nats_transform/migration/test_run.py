@@ -48,7 +48,6 @@ KEYS = range(1, 41)
 PAIRS = [(a, b) for a in range(8) for b in range(8)]
 MOVING = sum(fnv(n) % 3 != fnv(n) % 4 for n in KEYS)
 MOVING_PAIRS = sum(fnv(a) % 2 != fnv(b) % 2 for a, b in PAIRS)
-MOVING_SECOND = sum(fnv(b) % 3 != fnv(b) % 4 for _, b in PAIRS)
 WITH_SEVEN = sum(fnv(n) % 3 == fnv(7) % 3 for n in KEYS)
 BY_THREE = {"k.*": "p.{{partition(3,1)}}.$1"}
 
@@ -67,13 +66,6 @@ SCENARIOS: list[dict[str, Any]] = [
         "mappings": {"k.*.*": "p.{{partition(2,2)}}.$1.$2"},
         "current": {"k.*.*": "p.{{partition(2,1)}}.$1.$2"},
         "finds": [["partition-moves", MOVING_PAIRS, MOVING_PAIRS]],
-    },
-    {
-        "id": "partition-moves-of-the-second-function",
-        "census": {f"k.{a}.{b}": 1 for a, b in PAIRS},
-        "mappings": {"k.*.*": "p.{{partition(2,1)}}.{{partition(4,2)}}.$1.$2"},
-        "current": {"k.*.*": "p.{{partition(2,1)}}.{{partition(3,2)}}.$1.$2"},
-        "finds": [["partition-moves", MOVING_SECOND, MOVING_SECOND]],
     },
     {
         "id": "partition-imbalance",
