@@ -93,7 +93,7 @@ def census_of_warehouse(spark: Spark, settings: StreamDays) -> PortableCensus:
     table = counted_census(spark, settings, messages, days)
     times = ["first_ts", "last_ts"]
     files = data_files(table, settings.stream, days)
-    check_files(spark, table, files)
+    check_files(None, table, files)
     rows = pa.Table.from_batches(Scan.of(table, CENSUS, files, [*TEXTS, CARRIES, *COUNTS, *times]))
 
     about = About(

@@ -71,7 +71,7 @@ def try_archive(
         rows = replayed(messages, settings.stream, days, question, settings.seed)
     else:
         files = tables.data_files(table, settings.stream, days)
-        check_files(spark, table, files)
+        check_files(None, table, files)
         rows = Scan.of(table, CENSUS, files, ["subject", "cluster", "carries", *COUNTS])
     with temporary_folder() as folder:
         with step("reading the subjects", most, "rows"):
