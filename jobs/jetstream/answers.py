@@ -351,8 +351,9 @@ _A = TypeVar("_A", bound=BaseModel)
 
 
 NO_JETSTREAM = 10039
-NO_MORE_CONSUMERS, THRESHOLD_TOO_LONG = 10026, 10153
 """The `err_code` of an account without JetStream; also ours where nobody answers at all."""
+NO_MORE_CONSUMERS, THRESHOLD_TOO_LONG = 10026, 10153
+"""The same of a stream that limits consumers: their number, and `inactive_threshold`."""
 CONSUMER_NOT_FOUND, MESSAGE_NOT_FOUND, STREAM_NOT_FOUND = 10014, 10037, 10059
 """The same of what is not there."""
 
