@@ -22,8 +22,7 @@ Children of InvalidTransform follow nats-server's family under `ErrInvalidMappin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -159,13 +158,14 @@ class Refusals:
         self._kind = kind
         self._errors: list[NatsTransformError] = []
 
-    @contextmanager
-    def collected(self) -> Iterator[None]:
-        """A context that keeps an error of a part, and those that it has of others."""
-        try:
-            yield
-        except self._kind as error:
-            self._errors += [error, *error.others]
+    def __enter__(self) -> None:
+        """Begins a part: an error of it is kept, with those that it has of others."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, self._kind):
+            return False
+        self._errors += [error, *error.others]
+        return True
 
     def tell(self) -> None:
         """Raises the first error, if there is one; it has all others."""

@@ -108,11 +108,11 @@ def account_mappings(tree: Node) -> dict[str, AccountMappings]:
     top = entries_of(tree)
     refusals = Refusals(InvalidConfig)
     mappings: dict[str, AccountMappings] = {}
-    with refusals.collected():
+    with refusals:
         _refuse_unknown(top, TOP_FIELDS, "nats-server doesn't know this field")
-    with refusals.collected():
+    with refusals:
         mappings[GLOBAL_ACCOUNT] = _mappings(top)
-    with refusals.collected():
+    with refusals:
         accounts = field(top, "accounts")
         match accounts.node.value if accounts is not None else None:
             case tuple() as names:
@@ -189,10 +189,10 @@ def _accounts(sections: Section) -> dict[str, AccountMappings]:
     for name, entry in sections.items():
         if entry.is_variable:
             continue  # what is referred to as a variable is no account
-        with refusals.collected():
+        with refusals:
             fields = entries_of(entry.node)
             _refuse_reserved(name, entry.place)
-            with refusals.collected():
+            with refusals:
                 _refuse_unknown(
                     fields, ACCOUNT_FIELDS, "nats-server doesn't know this field of an account"
                 )
@@ -210,7 +210,7 @@ def _refuse_unknown(fields: Section, known: frozenset[str], complaint: str) -> N
     refusals = Refusals(InvalidConfig)
     for key, entry in fields.items():
         if lower(key) not in known and not entry.is_variable:
-            with refusals.collected():
+            with refusals:
                 raise entry.place.error(
                     f"unknown field {quoted(key)}: {complaint}{did_you_mean(key, known)}"
                 )
@@ -229,7 +229,7 @@ def each_mapping(entries: Section, mapping_of: Callable[[str, Entry], Mapping]) 
     mappings = []
     refusals = Refusals(InvalidConfig)
     for source, entry in entries.items():
-        with refusals.collected():
+        with refusals:
             mappings.append(mapping_of(source, entry))
     refusals.tell()
     return AccountMappings(tuple(mappings))

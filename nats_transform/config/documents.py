@@ -157,7 +157,7 @@ def stream_of(node: Node, tree: Node) -> StreamConfig:
     except InvalidStream as error:
         refusals = Refusals(InvalidConfig)
         for refusal in (error, *error.others):
-            with refusals.collected():
+            with refusals:
                 raise _place_of(node, str(refusal)).place.error(str(refusal)) from None
         refusals.tell()
         raise

@@ -90,6 +90,8 @@ def stream_faults(
     mapping: Mapping, renaming: Sequence[Transform], captured: Captured
 ) -> Iterator[tuple[str, str, Transform]]:
     """What a mapping does to streams that capture its source: code, message, transform."""
+    if not captured.by_name:
+        return
     sources = captured.colliding(mapping.source)
     before = list(dict.fromkeys(name for name, _ in sources))
     for transform in renaming:

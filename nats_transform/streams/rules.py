@@ -56,7 +56,7 @@ def check(config: StreamFields) -> None:
         _check_placement,
         _check_filters,
     ):
-        with refusals.collected():
+        with refusals:
             rule(config)
     refusals.tell()
 
@@ -162,7 +162,7 @@ def _check_mirror(config: StreamFields) -> None:
     refusals = Refusals(InvalidStream)
     overlaps = _others([transform.source for transform in mirror.subject_transforms])
     for transform, others in zip(mirror.subject_transforms, overlaps, strict=True):
-        with refusals.collected():
+        with refusals:
             _check_transform("mirror", transform, 10151, 10154)
             if others:
                 raise _invalid("mirror subject filters can not overlap", 10152)
@@ -178,7 +178,7 @@ def _check_sources(config: StreamFields) -> None:
     consumers: set[Hashable] = set()
     refusals = Refusals(InvalidStream)
     for source in config.sources:
-        with refusals.collected():
+        with refusals:
             _check_source(source, seen, consumers)
     refusals.tell()
 
@@ -196,7 +196,7 @@ def _check_source(source: StreamSource, seen: set[Hashable], consumers: set[Hash
         )
     refusals = Refusals(InvalidStream)
     for transform in source.subject_transforms:
-        with refusals.collected():
+        with refusals:
             _check_transform("source", transform, 10145, 10146)
     refusals.tell()
     filters = [transform.source for transform in source.subject_transforms]

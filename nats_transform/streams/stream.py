@@ -190,7 +190,7 @@ def parse_stream(data: object) -> StreamConfig:
     except ValidationError as error:
         refusals = Refusals(InvalidStream)
         for detail in error.errors(include_url=False):
-            with refusals.collected():
+            with refusals:
                 cause = detail.get("ctx", {}).get("error")
                 if isinstance(cause, InvalidStream):
                     raise cause from None
