@@ -28,7 +28,7 @@ from nats_transform.mappings.transform import Transform
 from nats_transform.mappings.unresolved import numbered
 from nats_transform.migration.question import Question
 from nats_transform.migration.tables.kinds import MOST_KINDS, Kind, Kinds
-from nats_transform.migration.tables.made import Made, result
+from nats_transform.migration.tables.made import result
 from nats_transform.migration.tables.texts import (
     MOST_BYTES,
     MOST_TOKENS,
@@ -131,13 +131,15 @@ class Forms:
         self.numbers: dict[Form, int] = {}
         self.most_tokens = 0
 
-    def of(self, made: Made) -> tuple[Numbers, list[Renamed]]:
-        """The form of each result, -1 for a null; and the texts under which streams store them."""
-        texts = made.results
+    def of(self, texts: pa.Array, draws: Numbers | None = None) -> tuple[Numbers, list[Renamed]]:
+        """The form of each text, -1 for a null; and the texts under which streams store them.
+
+        Args:
+            texts: the texts.
+            draws: `Made.draws`; none if no text has a `random()`.
+        """
         forms, renamed = np.full(len(texts), -1, dtype=np.int64), list[Renamed]()
-        # No filter names a `random()` as it is written, so these need classes of their own.
-        drawing = np.where(made.draws, made.states + 1, 0)
-        for rows in self._classes([texts], drawing, len(made.of) + 1):
+        for rows in self._classes([texts], draws):
             taken = texts.take(pa.array(rows))
             first = taken[0].as_py()
             if first is None:
@@ -150,19 +152,13 @@ class Forms:
                 forms[rows] = self._form(decode(first))
         return forms, renamed
 
-    def _classes(
-        self, columns: _Columns, apart: Numbers | None = None, below: int = 1
-    ) -> Iterator[Numbers]:
-        """The rows of texts that no filter tells apart; the last column decides.
-
-        Args:
-            columns: texts of the rows.
-            apart: numbers below `below`; rows with different ones have classes of their own.
-        """
+    def _classes(self, columns: _Columns, draws: Numbers | None = None) -> Iterator[Numbers]:
+        """The rows of texts that no filter tells apart; the last column decides."""
         *others, texts = columns
         classes = Classes(len(texts))
-        if apart is not None:
-            classes.add(apart, below)
+        if draws is not None and draws.any():
+            # No filter names a `random()` as it is written, so these need classes of their own.
+            classes.add(draws, int(draws.max()) + 1)
         for numbers, below in self._looks.of(texts):
             classes.add(numbers, below)
         for other in others:

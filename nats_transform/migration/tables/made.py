@@ -48,14 +48,15 @@ class Made(NamedTuple):
         results: the new subjects; null where there is none.
         states: for each subject the place of its state in `of`.
         of: the states: each says which mapping applied and whether its result was refused.
-        draws: where the destination has a `random()`, which stands in the result as it is written.
+        draws: a number from 1 on for each state with a `random()`, which stands in the result as it
+            is written; 0 for the others.
         keys: the keys; None if no destination at the place has a `partition()`.
     """
 
     results: pa.Array
     states: Numbers
     of: Sequence[State]
-    draws: NDArray[np.bool_]
+    draws: Numbers
     keys: Keys | None
 
     def has_partition(self, row: int) -> bool:
@@ -71,7 +72,10 @@ class _Place:
         by_state = {(m.source, d.destination): d for m in of.mappings for d in m.transforms}
         transforms = [by_state.get((s.source or "", s.destination or "")) for s in made.states]
         partitions = [None if t is None else t.partition for t in transforms]
-        self._draws = np.array([t is not None and numbers_drawn(t) > 1 for t in transforms])
+        draws = [
+            any(isinstance(one, Random) for one in (t.tokens if t else ())) for t in transforms
+        ]
+        self._draws = np.where(draws, np.arange(1, len(draws) + 1), 0)
         self._has = np.array([partition is not None for partition in partitions])
         self._counts = np.array(
             [max(1, partition.count) if partition else 1 for partition in partitions], np.uint64

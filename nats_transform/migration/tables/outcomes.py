@@ -75,7 +75,7 @@ class Outcomes:
         self.bytes += pc.sum(rows.column("bytes")).as_py()
         subjects = rows.column("subject")
         columns = [
-            Column(side, place, made, *self.forms.of(made))
+            Column(side, place, made, *self.forms.of(made.results, made.draws))
             for side, compiled in enumerate(self._sides)
             for place, made in enumerate(compiled.of(subjects))
         ]

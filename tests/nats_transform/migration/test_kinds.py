@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,7 +14,6 @@ from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.mappings.subject import encode, literal_fault
 from nats_transform.migration import Question
 from nats_transform.migration.tables.forms import Forms
-from nats_transform.migration.tables.made import Made
 from nats_transform.migration.tables.ways import Covering
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import parse_stream
@@ -55,13 +53,6 @@ NETWORKS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def made_of(subjects: list[str]) -> Made:
-    """The subjects as results of destinations without `random()` and `partition()`."""
-    results = pa.array(map(encode, subjects), pa.binary())
-    nothing = np.zeros(len(subjects), np.int64)
-    return Made(results, nothing, (), nothing.astype(bool), None)
-
-
 @pytest.mark.parametrize("subjects", [SUBJECTS, SUBJECTS[::-1]], ids=["up", "down"])
 @pytest.mark.parametrize("streams", NETWORKS.values(), ids=NETWORKS)
 def test_the_form_of_a_subject_does_not_depend_on_others(
@@ -70,11 +61,11 @@ def test_the_form_of_a_subject_does_not_depend_on_others(
     nothing = AccountMappings(())
     asked = Question(nothing, nothing, tuple(map(parse_stream, streams)))
     together = Forms([asked])
-    numbers, _ = together.of(made_of(subjects))
+    numbers, _ = together.of(pa.array(map(encode, subjects), pa.binary()))
     forms = list(together.numbers)
     for subject, number in zip(subjects, numbers, strict=True):
         alone = Forms([asked])
-        alone.of(made_of([subject]))
+        alone.of(pa.array([encode(subject)], pa.binary()))
         assert list(alone.numbers) == [forms[number]]
 
 
