@@ -19,6 +19,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError, NoBranch
+from jobs.files.intact import check_files
 from jobs.files.scan import Scan
 from jobs.progress import advance, step
 from jobs.scratch import scratch_folder
@@ -182,13 +183,14 @@ def compare(settings: CompareSettings) -> CompareResult:
     Raises:
         NoBranch: there is no such branch, snapshot or mapping version.
         ArchiveError: neither state has a message of the stream on these days.
-        WarehouseError: the table cannot be read.
+        WarehouseError: the table cannot be read, or a file was changed after being published.
     """
     table = open_table(settings.warehouse.main, TRANSFORMED)
     names = (settings.before, settings.after)
     files = [_files_of(table, name, settings.stream or None, settings.days) for name in names]
     if not any(files):
         raise _nothing(table, settings)
+    check_files(None, table, _unshared(*files))
     before, after = (_state(table, *named) for named in zip(names, files, strict=True))
     with (
         scratch_folder() as folder,
@@ -206,6 +208,12 @@ def _state(table: Table, name: str, of_day: Mapping[Day, Sequence[DataFile]]) ->
     files = [file for files in of_day.values() for file in files]
     versions = {mapping_version_of(table, file) for file in files}
     return State(name, _count(files), tuple(sorted(versions)))
+
+
+def _unshared(*states: Mapping[Day, Sequence[DataFile]]) -> list[DataFile]:
+    """The files that only one of two states has."""
+    before, after = ({f.file_path: f for files in s.values() for f in files} for s in states)
+    return [(before | after)[path] for path in before.keys() ^ after.keys()]
 
 
 def _count(files: Iterable[DataFile]) -> int:

@@ -90,6 +90,22 @@ def test_swapped_subjects_are_refused(copy: Path, command: str) -> None:
     assert not (copy / "backup").exists()
 
 
+def test_compare_refuses_what_it_reads(copy: Path) -> None:
+    where = ("--warehouse", str(copy / "warehouse"))
+    mapping = ("--mapping", str(copy / "mapping.conf"), "--branch", "next")
+    code, _, error = nats_transform("transform", "--stream", "SHOP", *where, *mapping, "--seed=1")
+    assert code == 0, error
+    path = files_of(copy, specs.TRANSFORMED)[0]
+    swap(path, "mapped_subject")
+    code, out, error = nats_transform("compare", "main", "next", *where)
+    assert (code, out) == (2, "")
+    assert path.name in error
+    assert "restore it from a copy, or transform its day again" in error
+    # Files that both sides have are not read.
+    code, _, error = nats_transform("compare", "main", "main", *where)
+    assert code == 0, error
+
+
 def test_an_observed_audit_refuses_changed_messages(copy: Path) -> None:
     path = files_of(copy, specs.MESSAGES)[0]
     swap(path, "subject")
