@@ -17,7 +17,7 @@ class SparkSettings(Settings):
     engine: Literal["auto", "process", "spark"] = setting(
         "auto",
         "What does the work: this process, Spark, or Spark only for more than 16 GiB of Parquet "
-        "and where a master or a Spark Connect server is named.",
+        "or where a master or a Spark Connect server is named.",
     )
     master: str | None = setting(
         None,
