@@ -176,3 +176,10 @@ def test_ways_back_give_the_subject_back(
 )
 def test_the_numbers_that_a_partition_can_have(token: str, can: bool) -> None:
     assert can_land_in(Transform("x.*", "a.{{partition(3,1)}}"), f"a.{token}") is can
+
+
+@pytest.mark.parametrize(
+    ("filter", "can"), [("x.*", True), ("x.*.*", True), ("x.a.b", True), ("y.*.*", False)]
+)
+def test_a_token_that_can_become_two(filter: str, can: bool) -> None:
+    assert can_land_in(Transform("*", "x.{{splitfromleft(1,2)}}"), filter) is can
