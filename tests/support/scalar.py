@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from operator import attrgetter
 from typing import Any
 
 from nats_transform.config.permissions import Allowance
 from nats_transform.errors import shown
-from nats_transform.mappings.functions import fnv1a
+from nats_transform.mappings.functions import Random, fnv1a
 from nats_transform.mappings.mapping import AccountMappings, Fate, Mapping, Outcome
 from nats_transform.mappings.subject import (
     encode,
@@ -117,6 +118,19 @@ class Mapped:
             return ends
         return [(end, 100) for end, _ in ends if end.mapping_destination == row.chosen[side]]
 
+    def numbers(self, end: Outcome) -> int:
+        """How many subjects the `random()` of an end makes, which share its messages equally."""
+        return max(
+            (
+                prod(max(1, abs(one.count)) for one in transform.tokens if isinstance(one, Random))
+                for mapping in self.mappings
+                for transform in mapping.transforms
+                if (mapping.source, transform.destination)
+                == (end.mapping_source, end.mapping_destination)
+            ),
+            default=1,
+        )
+
     def partitions(self, subject: str, ends: Ends) -> list[tuple[Any, str, int, int]]:
         """Rule, key, hash and percent of each end with a `partition()`."""
         found = []
@@ -183,6 +197,8 @@ class Oracle:
         self.stored: dict[tuple[str, int], dict[str, dict[str | None, int]]] = defaultdict(
             lambda: defaultdict(Counter)
         )
+        # How many subjects a stored text stands for, because it has a `random()`.
+        self.numbers: dict[tuple[str, int, str], int] = defaultdict(lambda: 1)
         self.clusters: set[str | None] = set()
         self.makers: dict[str | None, int] = {}
         self.rows = list(census)
@@ -398,6 +414,9 @@ class Oracle:
                             text = end.subject if stored is None else stored
                             parts = percent * row.messages
                             self.stored[name, side][text][row.subject] += parts
+                            of = (self.current, self.candidate)[side].numbers(end)
+                            numbers = self.numbers[name, side, text]
+                            self.numbers[name, side, text] = max(numbers, of)
         for number, consumer in enumerate(self.question.consumers):
             shares = [
                 sum(
@@ -445,16 +464,13 @@ class Oracle:
         for stream in self.network.streams:
             if (limit := 100 * stream.max_msgs_per_subject) <= 0:
                 continue
-            rise = sum(
-                sign * max(0, sum(of.values()) - limit)
-                for side, sign in ((0, -1), (1, 1))
-                for of in self.stored[stream.name, side].values()
-            )
-            shared = sum(
-                len(of)
-                for of in self.stored[stream.name, 1].values()
-                if len(of) > 1 and sum(of.values()) > limit
-            )
+            over = [
+                (side, of, sum(of.values()) - limit * self.numbers[stream.name, side, text])
+                for side in (0, 1)
+                for text, of in self.stored[stream.name, side].items()
+            ]
+            rise = sum((1 if side else -1) * max(0, parts) for side, _, parts in over)
+            shared = sum(len(of) for side, of, parts in over if side and len(of) > 1 and parts > 0)
             if rise > 0:
                 found[stream.name] = rise / 100, shared
         return found
