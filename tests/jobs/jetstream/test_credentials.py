@@ -23,6 +23,7 @@ from nats.js.api import StorageType
 
 from jobs.errors import ArchiveError
 from jobs.ingest import ingest
+from jobs.jetstream.account import stream_origins
 from jobs.jetstream.answers import Answer
 from jobs.jetstream.connection import api, connection
 from jobs.jetstream.process import NatsServer
@@ -379,12 +380,16 @@ def test_the_rights_that_reading_takes() -> None:
     """Those that deploy/production/nats.conf names are enough, and do not let us write."""
     text = (ROOT / "deploy" / "production" / "nats.conf").read_text()
     rights = re.findall(r"`(\$JS[^`]+)`", text)
-    assert len(rights) == 4
-    may = f"publish: {json.dumps(rights)}, subscribe: [{json.dumps('_INBOX.>')}]"
+    assert rights[-1] == "$JS.API.STREAM.LIST", "the right that only --stream '*' needs"
+    reader, lister = (
+        f"publish: {json.dumps(some)}, subscribe: [{json.dumps('_INBOX.>')}]"
+        for some in (rights[:-1], rights)
+    )
     config = f"""
     accounts {{ A {{ jetstream: enabled, users [
       {{ user: all, password: p }}
-      {{ user: reader, password: p, permissions: {{ {may} }} }}
+      {{ user: reader, password: p, permissions: {{ {reader} }} }}
+      {{ user: lister, password: p, permissions: {{ {lister} }} }}
     ] }} }}
     """
     with run_nats_server(config) as server:
@@ -393,6 +398,9 @@ def test_the_rights_that_reading_takes() -> None:
             {"servers": server.url, "user": "reader", "password": "p", "connect_timeout": 1}
         )
         assert read_all(settings) == ALL
+        assert stream_origins(settings.model_copy(update={"user": "lister"})) == {STREAM: []}
+        with pytest.raises(ArchiveError):
+            stream_origins(settings)
 
         async def delete() -> None:
             async with connection(settings) as client:
