@@ -128,11 +128,18 @@ class InfoState(State):
         return self
 
 
+class Cluster(_Part):
+    """Which servers of a cluster have a stream or a consumer; `leader` is empty in an election."""
+
+    leader: str = ""
+
+
 class StreamInfo(Answer):
     """The answer to `STREAM.INFO`."""
 
     created: str
     config: Config
+    cluster: Cluster | None = None
     state: InfoState
     sources: list[Source] | None = None
     total: Count = 0
@@ -149,6 +156,7 @@ class ConsumerInfo(Answer):
     """The answer to `CONSUMER.INFO` and `CONSUMER.CREATE`."""
 
     config: ConsumerConfig
+    cluster: Cluster | None = None
     num_pending: Count = 0
     num_ack_pending: Count = 0
     ack_floor: Acknowledged = Acknowledged()
@@ -354,6 +362,8 @@ NO_JETSTREAM = 10039
 """The `err_code` of an account without JetStream; also ours where nobody answers at all."""
 NO_MORE_CONSUMERS, THRESHOLD_TOO_LONG = 10026, 10153
 """The same of a stream that limits consumers: their number, and `inactive_threshold`."""
+NO_CLUSTER = 10008
+"""The same of a cluster that has no leader for now."""
 CONSUMER_NOT_FOUND, MESSAGE_NOT_FOUND, STREAM_NOT_FOUND = 10014, 10037, 10059
 """The same of what is not there."""
 
@@ -368,6 +378,10 @@ class ApiError(ArchiveError):
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
+
+
+class NoAnswer(ApiError):
+    """No server answered in time."""
 
 
 def parse_answer(model: type[_A], where: str, what: str, text: bytes) -> _A:

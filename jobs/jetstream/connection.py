@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream import wire
-from jobs.jetstream.answers import NO_JETSTREAM, Answer, ApiError, parse_answer
+from jobs.jetstream.answers import NO_JETSTREAM, Answer, ApiError, NoAnswer, parse_answer
 from jobs.settings.connection import NatsSettings
 from nats_transform.errors import first_fault
 from nats_transform.streams.state import Count
@@ -405,5 +405,6 @@ async def api(
             raise ApiError(
                 f"this user may not {what}; allow it on the server, or give another user"
             ) from error
-        raise ApiError(f"NATS server {settings.where} does not answer: {text_of(error)}") from error
+        text = f"NATS server {settings.where} does not answer: {text_of(error)}"
+        raise NoAnswer(text) from error
     return parse_answer(model, settings.where, subject, answer.data)

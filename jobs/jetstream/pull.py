@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -21,9 +23,19 @@ import pyarrow.compute as pc
 
 from jobs.errors import ArchiveError
 from jobs.jetstream import wire
-from jobs.jetstream.answers import THRESHOLD_TOO_LONG, Answer, ApiError, ConsumerInfo
+from jobs.jetstream.answers import (
+    NO_CLUSTER,
+    THRESHOLD_TOO_LONG,
+    Answer,
+    ApiError,
+    Cluster,
+    ConsumerInfo,
+    NoAnswer,
+    StreamInfo,
+)
 from jobs.jetstream.connection import LARGEST_MESSAGE, NoNats, RawClient, api
 from jobs.settings.connection import NatsSettings
+from nats_transform.errors import printable
 
 SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
 _SILENT_BYTES = 16_384  # in so many seconds: as little as that is silence, too
@@ -36,10 +48,15 @@ _FAREWELL_SECONDS = 2.0  # for the server to delete the consumer, which it else 
 async def consumer(
     client: RawClient, nats: NatsSettings, stream: str, subject: str | None, **start: Any
 ) -> AsyncIterator[tuple[str, ConsumerInfo]]:
-    """An ephemeral consumer: its name, and what the server said when it made it."""
-    name = f"nats-transform-{secrets.token_hex(8)}"
+    """An ephemeral consumer on the server that leads the stream: its name, and its first state.
+
+    nats-server puts such a consumer on any replica, also on one that was down and lacks messages
+    until it has caught up: there, they would seem to be gone. Only the leader surely has all.
+
+    Raises:
+        ApiError: the stream has no leader, or no consumer came to it within the patience.
+    """
     config: dict[str, Any] = {
-        "name": name,
         "ack_policy": "none",
         "replay_policy": "instant",
         "mem_storage": True,
@@ -50,22 +67,65 @@ async def consumer(
     }
     if subject:
         config["filter_subject"] = subject
-    body = {"stream_name": stream, "config": config, "action": "create"}
-    subject = f"CONSUMER.CREATE.{stream}.{name}"
-    try:
-        info = await api(client, nats, ConsumerInfo, subject, body)
-    except ApiError as error:
-        if error.code != THRESHOLD_TOO_LONG:
-            raise
-        del config["inactive_threshold"]  # the stream has a limit, which is the default then
-        info = await api(client, nats, ConsumerInfo, subject, body)
+    name, info = await _on_the_leader(client, nats, stream, config)
     try:
         yield name, info
     finally:
-        with contextlib.suppress(ArchiveError, TimeoutError):
-            if client.is_connected:
-                async with asyncio.timeout(_FAREWELL_SECONDS):
-                    await api(client, nats, Answer, f"CONSUMER.DELETE.{stream}.{name}")
+        await _delete(client, nats, stream, name)
+
+
+async def _on_the_leader(
+    client: RawClient, nats: NatsSettings, stream: str, config: dict[str, Any]
+) -> tuple[str, ConsumerInfo]:
+    deadline = time.monotonic() + nats.patience
+    led: Cluster | None = None
+    for tries in itertools.count(1):
+        why = "its cluster has no leader"
+        try:
+            led = (await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")).cluster
+            if led is None:
+                return await _create(client, nats, stream, config)
+            if led.leader:
+                why = f"no consumer came to its leader {printable(led.leader)}"
+                name, info = await _create(client, nats, stream, config)
+                if info.cluster is None or info.cluster.leader == led.leader:
+                    return name, info
+                await _delete(client, nats, stream, name)
+        except ApiError as error:
+            # A replica that catches up answers late, and can have the cluster elect leaders again.
+            if error.code != NO_CLUSTER and not (led and isinstance(error, NoAnswer)):
+                raise
+        if time.monotonic() > deadline:
+            raise ApiError(f"{why}: try again when all servers are up")
+        await asyncio.sleep(_PAUSE_SECONDS * min(tries / 5, 1))
+    raise AssertionError
+
+
+async def _create(
+    client: RawClient, nats: NatsSettings, stream: str, config: dict[str, Any]
+) -> tuple[str, ConsumerInfo]:
+    name = f"nats-transform-{secrets.token_hex(8)}"
+    body: dict[str, Any] = {
+        "stream_name": stream,
+        "config": config | {"name": name},
+        "action": "create",
+    }
+    subject = f"CONSUMER.CREATE.{stream}.{name}"
+    try:
+        return name, await api(client, nats, ConsumerInfo, subject, body)
+    except ApiError as error:
+        if error.code != THRESHOLD_TOO_LONG:
+            raise
+        # The stream has a limit, which is the default then.
+        del body["config"]["inactive_threshold"]
+        return name, await api(client, nats, ConsumerInfo, subject, body)
+
+
+async def _delete(client: RawClient, nats: NatsSettings, stream: str, name: str) -> None:
+    with contextlib.suppress(ArchiveError, TimeoutError):
+        if client.is_connected:
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await api(client, nats, Answer, f"CONSUMER.DELETE.{stream}.{name}")
 
 
 @contextlib.asynccontextmanager
