@@ -23,7 +23,7 @@ from jobs.jetstream.connection import RawClient, api, connection
 from jobs.jetstream.process import USER, nats_server
 from jobs.jetstream.pull import pulling
 from jobs.jetstream.reader import RangeReader
-from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
+from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_info
 from jobs.progress import advance
 from jobs.settings.connection import NatsSettings
 from nats_transform.config.block import configured, mappings_block, quoted_string
@@ -37,6 +37,7 @@ _AT_ONCE = 5_000  # messages that the server and a subscriber may have in hand
 _REPLY = b"nats-transform"
 """Tells what we published from what streams republish, which has none. No stream answers."""
 QUIET_SECONDS = 5.0  # streams that store nothing more for so long have all that they will have
+_CAUGHT_UP_SECONDS = 1.0  # the same if they have what is expected, and upstreams have been heard
 _LOOK_SECONDS = 0.05
 
 
@@ -264,16 +265,19 @@ async def _settled(
     What a mirror or a source takes comes late: the server sets them up after a random delay.
     """
     are_late = any(any(stream.upstreams) for stream in streams)
-    counts: Counter[str] = Counter()
-    moved = time.monotonic()
+    before, moved = None, time.monotonic()
     while True:
-        states = {s.name: await stream_state(client, nats, s.name) for s in streams}
-        now = Counter({name: state.messages for name, state in states.items()})
-        if now != counts:
-            counts, moved = now, time.monotonic()
-        is_as_expected = counts == Counter(expected) and not are_late
-        if is_as_expected or time.monotonic() > moved + QUIET_SECONDS:
-            return states
+        infos = {s.name: await stream_info(client, nats, s.name) for s in streams}
+        upstreams = [up for info in infos.values() for up in (info.mirror, *(info.sources or ()))]
+        counts = Counter({name: info.state.messages for name, info in infos.items()})
+        are_known = all(up.active >= 0 and not up.lag for up in upstreams if up is not None)
+        if (counts, are_known) != before:
+            before, moved = (counts, are_known), time.monotonic()
+        quiet = QUIET_SECONDS
+        if counts == Counter(expected) and are_known:
+            quiet = _CAUGHT_UP_SECONDS if are_late else 0
+        if time.monotonic() >= moved + quiet:
+            return {name: StreamState.of(info) for name, info in infos.items()}
         await asyncio.sleep(_LOOK_SECONDS)
 
 

@@ -104,11 +104,16 @@ class Answer(_Part):
 
 
 class Source(_Part):
-    """How far a stream is with one of its sources."""
+    """How far a stream is with its mirror or one of its sources.
+
+    Attributes:
+        active: nanoseconds since it came from there last; -1 if nothing has come yet.
+    """
 
     name: Name
     seq: Count | None = None
     lag: Count = 0
+    active: Limit = -1
     filter_subject: str | None = None
     subject_transforms: list[Transform] | None = None
 
@@ -141,6 +146,7 @@ class StreamInfo(Answer):
     config: Config
     cluster: Cluster | None = None
     state: InfoState
+    mirror: Source | None = None
     sources: list[Source] | None = None
     total: Count = 0
     limit: Count = 0

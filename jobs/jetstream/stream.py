@@ -88,6 +88,12 @@ class StreamState:
     last: int
     config: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, info: StreamInfo) -> StreamState:
+        state, config = info.state, info.config.model_dump(exclude_unset=True)
+        size = state.messages, state.bytes
+        return cls(info.created, *size, state.first_seq, state.last_seq, config)
+
 
 async def stream_info(client: RawClient, nats: NatsSettings, stream: str) -> StreamInfo:
     """What the server shows of a stream.
@@ -117,16 +123,7 @@ async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> St
     Raises:
         ApiError: there is no such stream, or nobody answers.
     """
-    info = await stream_info(client, nats, stream)
-    state = info.state
-    return StreamState(
-        info.created,
-        state.messages,
-        state.bytes,
-        state.first_seq,
-        state.last_seq,
-        info.config.model_dump(exclude_unset=True),
-    )
+    return StreamState.of(await stream_info(client, nats, stream))
 
 
 async def counts_by_subject(
