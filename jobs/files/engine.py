@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -45,14 +46,16 @@ R = TypeVar("R")
 def session_for(spark: Spark, size: int, most: int = PROCESS_BYTES) -> SparkSession | None:
     """The session that does work of some size; None if this process does it.
 
-    A session that already exists is used for any size, and so is one that the user asked for.
+    A session that already exists is used for any size, and so is one that the user asked for. Where
+    PySpark isn't installed, `auto` does any work here: it takes longer, and not more memory.
 
     Args:
         size: how many bytes the work reads.
         most: this process does work of up to this many bytes.
     """
     engine = spark.engine if isinstance(spark, SessionOnDemand) else "spark"
-    return started(spark) if engine == "spark" or (engine == "auto" and size > most) else None
+    is_large = engine == "auto" and size > most and find_spec("pyspark") is not None
+    return started(spark) if engine == "spark" or is_large else None
 
 
 def engine_of(session: SparkSession | None) -> str:

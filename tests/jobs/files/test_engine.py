@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import time
 from datetime import date
 from pathlib import Path
@@ -82,6 +83,14 @@ def test_a_session_starts_for_large_work_or_because_somebody_asked(
     assert session_for(SessionOnDemand(SparkSettings(master="local[2]")), 0) is spark
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert session_for(on_demand, 0) is spark
+
+
+def test_work_of_any_size_is_done_here_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install 'nats-transform[archive]'` brings none, and the work needs none."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert session_for(SessionOnDemand(SparkSettings()), 2**50) is None
+    with pytest.raises(ModuleNotFoundError):
+        session_for(SessionOnDemand(SparkSettings(engine="spark")), 0)
 
 
 def test_spark_shows_what_its_tasks_do(spark: SparkSession) -> None:
