@@ -22,8 +22,12 @@ _LONGEST_QUOTE = 60
 _SECRET_KEY = re.compile(
     r"(?:pass(?:word|wd|phrase)?|token|secret|seed|(?:^|_)(?:key|ek))$", re.IGNORECASE
 )
-SECRET_TEXT = re.compile(r"(?<![A-Z2-7])[SP][A-Z2-7]{40}|\beyJ[\w-]{8}|//[^/\s]*@")
-"""Seeds and private keys (nkeys), JWTs, and a userinfo, which is a token if it has no ':' in it."""
+SECRET_TEXT = re.compile(
+    r"(?<![A-Z2-7])[SP][A-Z2-7]{40}|\beyJ[\w-]{8}|//[^/\s]*@"
+    r"|[?&][\w.-]*(?i:pass(?:word|wd|phrase)?|token|secret|seed|key|sig(?:nature)?)=[^\s&)'\"]"
+)
+"""Seeds and private keys (nkeys), JWTs, what the query of a URL names as a secret, and a userinfo,
+which is a token if it has no ':' in it."""
 _HASH = re.compile(r"\$2[abxy]\$")
 
 # The names of one field in nats-server (`server/opts.go`), where several readers need them.

@@ -185,12 +185,14 @@ def test_what_is_included_is_not_changed(tmp_path: Path) -> None:
         ("PW: planted\nB: $PW\nauthorization { user: u, password: $B }", [1]),
         ("authorization { token: planted, token: $PLANTED }", [1]),
         ('# jetstream { key: "planted" }', [1]),
+        ("\nresolver: URL(https://host/jwt?v=1&api_key=planted)", [2]),
+        ("resolver: 'URL(https://host/jwt?v=1&monkey=)'", []),
         *((text, []) for text in HARMLESS.values()),
     ],
     ids=[
         *("password", "token", "hash", "variable", "URL", "comment", "seed", "none"),
         *("words", "end", *AT_REST, *TPM, "token in a URL", "JWT", "variable of the file"),
-        *("first of two", "key in a comment", *HARMLESS),
+        *("first of two", "key in a comment", "query", "no query", *HARMLESS),
     ],
 )
 def test_secrets_are_found(text: str, lines: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +206,10 @@ def test_secrets_are_found(text: str, lines: list[int], monkeypatch: pytest.Monk
         "port: 4222 " + "# " * 10**6,
         "# pass" + " " * 10**6,
         "# " + "pass" * 10**6,
+        "# ?" + "pass" * 10**6,
         "authorization { users: [\n" + "{ pass: p }\n" * 20_000 + "] }",
     ],
-    ids=["marks", "blanks", "word", "passwords"],
+    ids=["marks", "blanks", "word", "query", "passwords"],
 )
 def test_looking_for_secrets_takes_time_in_proportion(text: str) -> None:
     """A quadratic step would take hours on these; so even a busy machine tells them apart."""
