@@ -7,7 +7,7 @@ is checked after the mapping: the parser maps first (`selectMappedSubject` in `s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nats_transform.config.accounts import entries_of
@@ -21,6 +21,7 @@ from nats_transform.config.tree import (
     plain,
 )
 from nats_transform.mappings.subject import is_valid_filter, subscribes
+from nats_transform.mappings.subject_index import SubjectIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,36 @@ class User:
     publish: Allowance
     subscribe: Allowance
     responses: object = None
+
+
+class Rights:
+    """Finds the users who are allowed a subject, without asking each of them.
+
+    Sides of a user that allow everything are left out.
+    """
+
+    def __init__(self, users: Sequence[User]) -> None:
+        sides = [
+            ((how, number), side)
+            for number, user in enumerate(users)
+            for how, side in (("publish", user.publish), ("subscribe", user.subscribe))
+            if side != Allowance()
+        ]
+        self._open = {who for who, side in sides if side.allow is None}
+        filters = [
+            (filter, who, is_allowed)
+            for who, side in sides
+            for some, is_allowed in ((side.allow or (), True), (side.deny, False))
+            for filter in some
+        ]
+        self._owners = [(who, is_allowed) for _, who, is_allowed in filters]
+        self._index = SubjectIndex(filter for filter, _, _ in filters)
+
+    def of(self, subject: str) -> set[tuple[str, int]]:
+        """`publish` or `subscribe` with the number of a user, of all that `Allowance.allows`."""
+        found = [self._owners[number] for number in self._index.subscribing(subject)]
+        allowed = self._open.union(who for who, is_allowed in found if is_allowed)
+        return allowed.difference(who for who, is_allowed in found if not is_allowed)
 
 
 def users_of(config: Node, account: str = "$G") -> list[User]:

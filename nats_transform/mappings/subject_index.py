@@ -6,7 +6,14 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide, is_subset
+from nats_transform.mappings.subject import (
+    ANY_TAIL,
+    ANY_TOKEN,
+    SEPARATOR,
+    collide,
+    is_subset,
+    subscribes,
+)
 
 
 @dataclass(slots=True)
@@ -74,6 +81,10 @@ class SubjectIndex:
         The server has filters that cover one and do not collide with it: `*a` and `a`.
         """
         return self._those(filter, is_subset)
+
+    def subscribing(self, subject: str) -> list[int]:
+        """The numbers of the filters of which one `subscribes` to a subject, as for `colliding`."""
+        return self._those(subject, lambda subject, filter: subscribes(filter, subject))
 
     def _those(self, filter: str, fits: Callable[[str, str], bool]) -> list[int]:
         if not self.filters:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow as pa
-
-from nats_transform.config.permissions import Allowance
 from nats_transform.errors import shown
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.database import Database
@@ -17,10 +14,18 @@ class Access(Analysis):
 
     name = "access"
     is_layered = True
+    # Of a way that gives a user nothing, before and after, nothing can change.
     kinds = """
-    SELECT u.layer, u.how, [u.number], [(r.form IS NOT NULL)::INT], way, side, w.number, percent
-    FROM ways w CROSS JOIN users u LEFT JOIN receivers r
-      ON r.form = w.form AND r.layer = u.layer AND r.how = u.how AND r.receiver = u.number
+    WITH may AS (
+      FROM receivers WHERE how IN ('publish', 'subscribe')
+    ),
+    users AS (
+      SELECT DISTINCT way, layer, how, receiver FROM ways JOIN may USING (form)
+      WHERE result IS NOT NULL
+    )
+    SELECT u.layer, u.how, [u.receiver], [(r.form IS NOT NULL)::INT], way, side, w.number, percent
+    FROM ways w JOIN users u USING (way) LEFT JOIN may r
+      ON r.form = w.form AND r.layer = u.layer AND r.how = u.how AND r.receiver = u.receiver
     WHERE result IS NOT NULL
     """
     gains = """
@@ -32,16 +37,6 @@ class Access(Analysis):
       AND k.code = r.code AND k.about = r.about AND k.side = 'before' AND k.kind <> r.kind
     )
     """
-
-    def prepare(self, database: Database) -> None:
-        rows = [
-            (layer, how, number)
-            for layer, question in enumerate(database.questions)
-            for number, user in enumerate(question.users)
-            for how, side in (("publish", user.publish), ("subscribe", user.subscribe))
-            if side != Allowance()
-        ]
-        database.table("users", rows, layer=pa.int32(), how=pa.string(), number=pa.int32())
 
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         users = database.questions[layer].users

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from nats_transform.config.permissions import Rights
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import End, State
 from nats_transform.mappings.mapping import Fate
@@ -48,7 +49,7 @@ class Receiver(NamedTuple):
         how: `captures`, `stores`, `keeps` (stores under the subject itself), `ingress`, `takes`,
             `takes raw` (without the transforms of its source), `republishes` or `loops` for
             streams; `consumer`; `export` for exports and imports; `publish` or `subscribe` for a
-            user who may.
+            user who may, but not everything.
         number: the stream, consumer, user and so on by its place in the question.
         other: for `takes` and `takes raw` the stream that it is taken from; else -1.
     """
@@ -118,6 +119,7 @@ class Forms:
     def __init__(self, questions: Sequence[Question]) -> None:
         self._questions = questions
         self._networks = [question.network for question in questions]
+        self._rights = [Rights(question.users) for question in questions]
         self._renames = any(network.renames_any for network in self._networks)
         self._streams = [
             {stream.name: number for number, stream in enumerate(n.streams)} for n in self._networks
@@ -260,11 +262,8 @@ class Forms:
             for number, shared in enumerate(dict.fromkeys(question.shared)):
                 if subscribes(shared.subject, text):
                     yield Receiver(layer, "export", number)
-            for number, user in enumerate(question.users):
-                if user.publish.allows(text):
-                    yield Receiver(layer, "publish", number)
-                if user.subscribe.allows(text):
-                    yield Receiver(layer, "subscribe", number)
+            for how, number in self._rights[layer].of(text):
+                yield Receiver(layer, how, number)
 
     def _of_streams(self, layer: int, text: str, arrivals: Sequence[Arrival]) -> Iterator[Receiver]:
         """The streams that a subject comes to, and what they do with it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_transform.mappings.subject import collide, is_subset
+from nats_transform.mappings.subject import collide, is_subset, subscribes
 from nats_transform.mappings.subject_index import SubjectIndex
 
 token = st.sampled_from(["a", "b", "*", ">", "*a", "**", ">a", "a*", ""])
@@ -18,6 +18,8 @@ def test_it_finds_all_once(known: list[str], wanted: str) -> None:
     assert SubjectIndex(known).colliding(wanted) == expected
     covering = [number for number, filter in enumerate(known) if is_subset(wanted, filter)]
     assert SubjectIndex(known).covering(wanted) == covering
+    subscribing = [number for number, filter in enumerate(known) if subscribes(filter, wanted)]
+    assert SubjectIndex(known).subscribing(wanted) == subscribing
 
 
 def test_thousands_of_mappings_are_no_trouble() -> None:
