@@ -21,7 +21,7 @@ from nats_transform.config.tree import (
     plain,
 )
 from nats_transform.mappings.subject import is_valid_filter, subscribes
-from nats_transform.mappings.subject_index import SubjectIndex
+from nats_transform.mappings.subject_index import Interest
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,16 @@ class Rights:
             if side != Allowance()
         ]
         self._open = {who for who, side in sides if side.allow is None}
-        filters = [
-            (filter, who, is_allowed)
+        self._named = Interest(
+            (filter, (who, is_allowed))
             for who, side in sides
             for some, is_allowed in ((side.allow or (), True), (side.deny, False))
             for filter in some
-        ]
-        self._owners = [(who, is_allowed) for _, who, is_allowed in filters]
-        self._index = SubjectIndex(filter for filter, _, _ in filters)
+        )
 
     def of(self, subject: str) -> set[tuple[str, int]]:
         """`publish` or `subscribe` with the number of a user, of all that `Allowance.allows`."""
-        found = [self._owners[number] for number in self._index.subscribing(subject)]
+        found = self._named.of(subject)
         allowed = self._open.union(who for who, is_allowed in found if is_allowed)
         return allowed.difference(who for who, is_allowed in found if not is_allowed)
 

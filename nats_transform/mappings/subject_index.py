@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from nats_transform.mappings.subject import (
     ANY_TAIL,
@@ -14,6 +15,8 @@ from nats_transform.mappings.subject import (
     is_subset,
     subscribes,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -83,7 +86,7 @@ class SubjectIndex:
         return self._those(filter, is_subset)
 
     def subscribing(self, subject: str) -> list[int]:
-        """The numbers of the filters of which one `subscribes` to a subject, as for `colliding`."""
+        """The numbers of the filters that get a subject (`subscribes`), as for `colliding`."""
         return self._those(subject, lambda subject, filter: subscribes(filter, subject))
 
     def _those(self, filter: str, fits: Callable[[str, str], bool]) -> list[int]:
@@ -92,6 +95,23 @@ class SubjectIndex:
         take = self._effort.take
         numbers = _candidates(self._root, filter.split(SEPARATOR), self._effort)
         return sorted([n for n in numbers if take() and fits(filter, self.filters[n])])
+
+
+class Interest(Generic[T]):
+    """Who has a filter that gets a subject.
+
+    >>> Interest([("a.*", "Eve"), ("a.b", "Bob"), ("b", "Bob")]).of("a.x")
+    {'Eve'}
+    """
+
+    def __init__(self, filters: Iterable[tuple[str, T]]) -> None:
+        pairs = list(filters)
+        self._owners = [owner for _, owner in pairs]
+        self._index = SubjectIndex(filter for filter, _ in pairs)
+
+    def of(self, subject: str) -> set[T]:
+        """The owners of the filters that get a subject (`subscribes`)."""
+        return {self._owners[number] for number in self._index.subscribing(subject)}
 
 
 def _candidates(root: _Node, tokens: list[str], effort: Effort) -> list[int]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nats_transform.errors import InvalidStream
 from nats_transform.mappings.subject import subscribes
+from nats_transform.mappings.subject_index import Interest
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,24 @@ class Consumer:
     def wants(self, stored: str) -> bool:
         """Whether the consumer gets a message that its stream stores under this subject."""
         return not self.filters or any(subscribes(f, stored) for f in self.filters)
+
+
+class Consumers:
+    """Finds the consumers that get a message, without asking each of them."""
+
+    def __init__(self, consumers: Sequence[Consumer]) -> None:
+        self._unfiltered: dict[str, list[int]] = defaultdict(list)
+        filtered: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for number, consumer in enumerate(consumers):
+            filtered[consumer.stream] += [(filter, number) for filter in consumer.filters]
+            if not consumer.filters:
+                self._unfiltered[consumer.stream].append(number)
+        self._filtered = {stream: Interest(filters) for stream, filters in filtered.items()}
+
+    def of(self, stream: str, stored: str) -> set[int]:
+        """The numbers of those of whom each `Consumer.wants` what the stream stores."""
+        interest = self._filtered.get(stream)
+        return {*self._unfiltered.get(stream, ()), *(interest.of(stored) if interest else ())}
 
 
 def parse_consumer(data: object) -> Consumer:

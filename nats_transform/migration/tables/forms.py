@@ -23,8 +23,8 @@ from nats_transform.mappings.subject import (
     decode,
     encode,
     is_valid_publish_subject,
-    subscribes,
 )
+from nats_transform.mappings.subject_index import Interest
 from nats_transform.mappings.transform import Transform
 from nats_transform.mappings.unresolved import numbered
 from nats_transform.migration.question import Question
@@ -38,6 +38,7 @@ from nats_transform.migration.tables.texts import (
     Numbers,
     same,
 )
+from nats_transform.streams.consumer import Consumers
 from nats_transform.streams.network import Arrival, Via, republisher
 
 
@@ -117,9 +118,13 @@ class Forms:
     """
 
     def __init__(self, questions: Sequence[Question]) -> None:
-        self._questions = questions
         self._networks = [question.network for question in questions]
         self._rights = [Rights(question.users) for question in questions]
+        self._consumers = [Consumers(question.consumers) for question in questions]
+        self._shared = [
+            Interest((one.subject, number) for number, one in enumerate(dict.fromkeys(q.shared)))
+            for q in questions
+        ]
         self._renames = any(network.renames_any for network in self._networks)
         self._streams = [
             {stream.name: number for number, stream in enumerate(n.streams)} for n in self._networks
@@ -252,16 +257,15 @@ class Forms:
         return known
 
     def _receivers(self, text: str) -> Iterator[Receiver]:
-        for layer, question in enumerate(self._questions):
-            arrivals = self._networks[layer].arrivals(text)
+        for layer, network in enumerate(self._networks):
+            arrivals = network.arrivals(text)
             yield from self._of_streams(layer, text, arrivals)
             stored = {(a.stream, a.subject or "") for a in arrivals if not a.repeats}
-            for number, consumer in enumerate(question.consumers):
-                if any(consumer.stream == stream and consumer.wants(t) for stream, t in stored):
+            for stream, subject in stored:
+                for number in self._consumers[layer].of(stream, subject):
                     yield Receiver(layer, "consumer", number)
-            for number, shared in enumerate(dict.fromkeys(question.shared)):
-                if subscribes(shared.subject, text):
-                    yield Receiver(layer, "export", number)
+            for number in self._shared[layer].of(text):
+                yield Receiver(layer, "export", number)
             for how, number in self._rights[layer].of(text):
                 yield Receiver(layer, how, number)
 

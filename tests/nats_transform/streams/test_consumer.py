@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nats_transform.errors import InvalidStream
-from nats_transform.streams.consumer import Consumer, parse_consumer
+from nats_transform.streams.consumer import Consumer, Consumers, parse_consumer
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,17 @@ def test_which_messages_it_gets() -> None:
     assert Consumer("S", "c").wants("a.b")
     some = Consumer("S", "c", ("x", "a.*"))
     assert [subject for subject in ("x", "a.b", "a", "b.a") if some.wants(subject)] == ["x", "a.b"]
+
+
+token = st.sampled_from(["a", "b", "*", ">", ""])
+subjects = st.lists(token, min_size=1, max_size=3).map(".".join)
+consumers = st.builds(
+    Consumer, st.sampled_from("ST"), st.just("c"), st.lists(subjects, max_size=3).map(tuple)
+)
+
+
+@given(st.lists(consumers, max_size=6), st.sampled_from("STU"), subjects)
+def test_all_that_get_it(known: list[Consumer], stream: str, stored: str) -> None:
+    """All at once as each alone."""
+    expected = {n for n, c in enumerate(known) if c.stream == stream and c.wants(stored)}
+    assert Consumers(known).of(stream, stored) == expected
