@@ -107,7 +107,7 @@ class Source(_Part):
     """How far a stream is with its mirror or one of its sources.
 
     Attributes:
-        active: nanoseconds since it came from there last; -1 if nothing has come yet.
+        active: nanoseconds since anything came from there; -1 if nothing has come yet.
     """
 
     name: Name

@@ -90,6 +90,7 @@ class StreamState:
 
     @classmethod
     def of(cls, info: StreamInfo) -> StreamState:
+        """The state in an answer of the server."""
         state, config = info.state, info.config.model_dump(exclude_unset=True)
         size = state.messages, state.bytes
         return cls(info.created, *size, state.first_seq, state.last_seq, config)
