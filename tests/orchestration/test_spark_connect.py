@@ -43,6 +43,7 @@ def materialize(project: Project, assets: tuple[str, ...] | list[str], *days: ob
         command += ["--partition-range", "...".join(map(str, days))]
     # PySpark starts a Connect server of its own for it, and talks to it as to any other.
     where = {"NATS_TRANSFORM_SPARK_MASTER": "", "NATS_TRANSFORM_SPARK_REMOTE": "local[2]"}
+    where["SPARK_TESTING"] = "1"  # the server takes any free port, not 15002
     log = project.root / "run.log"
     with log.open("w") as output:
         done = subprocess.run(

@@ -275,6 +275,7 @@ def test_spark_connect_gives_the_same(spark: SparkSession, tmp_path: Path) -> No
     other = tmp_path / "python3"
     other.symlink_to("/bin/false")
     environment |= {"PYTHONPATH": str(root), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment["SPARK_TESTING"] = "1"  # the Connect server takes any free port, not 15002
     done = subprocess.run(
         [sys.executable, "-c", CONNECT],
         env=environment,
