@@ -23,6 +23,7 @@ NOT_FINE = 1
 UNUSABLE = 2
 INTERRUPTED = 128 + signal.SIGINT
 PIPE_CLOSED = 128 + signal.SIGPIPE
+ENDING = (signal.SIGINT, signal.SIGTERM)
 
 TOLD = threading.Event()
 """Whether Ctrl-C or SIGTERM is ending the program."""
@@ -103,7 +104,17 @@ def ended_by_signals(program: str) -> Iterator[None]:
         logging.getLogger("asyncio").disabled = True
         sys.exit(128 + number)
 
+    def unseen(ignored: sys.UnraisableHookArgs) -> None:
+        """Python lets nothing out of a finalizer, also not what a handler raises in there."""
+        if not (numbers := _signals(arrived, socket.MSG_PEEK)):
+            hook(ignored)
+        elif isinstance(ignored.exc_value, SystemExit | KeyboardInterrupt):
+            again = threading.Timer(0.1, os.kill, (os.getpid(), numbers[0]))
+            undo.callback(again.cancel)
+            again.start()
+
     TOLD.clear()
+    hook = sys.unraisablehook
     arrived, sent = socket.socketpair()
     with arrived, sent, contextlib.ExitStack() as undo:
         arrived.setblocking(False)
@@ -111,8 +122,10 @@ def ended_by_signals(program: str) -> Iterator[None]:
         # Python writes the number of each signal there, whoever handles it.
         descriptor = signal.set_wakeup_fd(sent.fileno(), warn_on_full_buffer=False)
         undo.callback(signal.set_wakeup_fd, descriptor)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDING:
             undo.callback(signal.signal, number, signal.signal(number, unwind))
+        undo.callback(setattr, sys, "unraisablehook", hook)
+        sys.unraisablehook = unseen
         try:
             yield
         except BaseException:
@@ -131,28 +144,30 @@ def signals_held_back() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
     handlers = [
-        signal.signal(signum, lambda number, frame: came.append(number)) for signum in numbers
+        signal.signal(signum, lambda number, frame: came.append(number)) for signum in ENDING
     ]
     try:
         yield
     finally:
-        for signum, handler in zip(numbers, handlers, strict=True):
+        for signum, handler in zip(ENDING, handlers, strict=True):
             # None stands for a handler that is not Python's.
             signal.signal(signum, handler or signal.SIG_DFL)
         for number in came:
             signal.raise_signal(number)
 
 
-def _end_if_signalled(arrived: socket.socket, program: str) -> None:
+def _signals(arrived: socket.socket, flags: int = 0) -> list[int]:
+    """Which of those that end a program came."""
     try:
-        numbers = arrived.recv(1000)
+        return [number for number in arrived.recv(1000, flags) if number in ENDING]
     except BlockingIOError:  # no signal came
-        return
-    for number in numbers:
+        return []
+
+
+def _end_if_signalled(arrived: socket.socket, program: str) -> None:
+    for number in _signals(arrived):
         if number == signal.SIGINT:
             start = "\n" if sys.stderr.isatty() else ""  # below the ^C of the terminal
             sys.stderr.write(f"{start}{program}: interrupted\n")
-        if number in (signal.SIGINT, signal.SIGTERM):
-            raise SystemExit(128 + number)
+        raise SystemExit(128 + number)

@@ -88,6 +88,36 @@ def test_ctrl_c_while_the_command_is_imported(tmp_path: Path) -> None:
         assert told == (130, "", "nats-transform: interrupted\n"), count
 
 
+IN_A_FINALIZER = """
+import os, signal, sys, time
+from jobs.ending import ended_by_signals
+
+def fails(number, frame):
+    raise RuntimeError("as PySpark's does when the JVM is gone")
+
+class Ends:
+    def __del__(self):
+        os.kill(os.getpid(), int(sys.argv[1]))
+        time.sleep(0)
+
+with ended_by_signals("ours"):
+    if sys.argv[2:]:
+        signal.signal(int(sys.argv[1]), fails)
+    Ends()
+    time.sleep(0 if sys.argv[2:] else 100)
+"""
+
+
+@pytest.mark.parametrize("handler", [(), ("fails",)], ids=["ours", "fails"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_finalizer_swallows_no_signal(number: int, handler: tuple[str, ...]) -> None:
+    """Python prints what is raised in one, and goes on."""
+    command = [sys.executable, "-c", IN_A_FINALIZER, str(int(number)), *handler]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    told = "ours: interrupted\n" if number == signal.SIGINT else ""
+    assert (ended.returncode, ended.stderr) == (128 + number, told)
+
+
 IN_SPARK = ("--master", "local[1]")
 
 

@@ -221,10 +221,13 @@ EXPORTS = 'exports: [ { stream: "orders.*" } ]'
     ],
     ids=["all in force", "no mappings", "other mappings", "no exports"],
 )
-def test_a_whole_file_has_what_is_in_force(project: Path, users_file: str, missing: str) -> None:
+def test_a_whole_file_has_what_is_in_force(
+    project: Path, users_file: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else a server that gets the file, or the one that undoes a step, would lose it."""
+    monkeypatch.setenv("PASSWORD", "hush")
     for name, content in (
-        ("users.conf", f"users: [ {{ user: app, password: $HOME }} ]\n{users_file}"),
+        ("users.conf", f"users: [ {{ user: app, password: $PASSWORD }} ]\n{users_file}"),
         ("old.conf", f"{IN_FORCE}\n{EXPORTS}"),
         ("new.conf", 'mappings { x: y, "orders.*": "shop.orders.$1" }'),
     ):
