@@ -93,9 +93,7 @@ def test_each_layer_is_a_dry_run_of_its_configuration(one: Situation, tmp_path: 
     known = codes(found.findings)
     # `check` is not asked again.
     expected = [
-        f
-        for f in roomy
-        if f.severity is not Severity.INFO and not f.code.startswith("check-")
+        f for f in roomy if f.severity is not Severity.INFO and not f.code.startswith("check-")
     ]
     in_room = [f for f in found.with_room if f.layer is Layer.ROOM]
     assert codes(in_room) == codes(expected) - known
