@@ -24,6 +24,7 @@ UNUSABLE = 2
 INTERRUPTED = 128 + signal.SIGINT
 PIPE_CLOSED = 128 + signal.SIGPIPE
 ENDING = (signal.SIGINT, signal.SIGTERM)
+"""The signals that end a program."""
 
 TOLD = threading.Event()
 """Whether Ctrl-C or SIGTERM is ending the program."""
@@ -105,7 +106,7 @@ def ended_by_signals(program: str) -> Iterator[None]:
         sys.exit(128 + number)
 
     def unseen(ignored: sys.UnraisableHookArgs) -> None:
-        """Python lets nothing out of a finalizer, also not what a handler raises in there."""
+        """Python drops what a handler raises in a finalizer: then the signal comes again."""
         if not (numbers := _signals(arrived, socket.MSG_PEEK)):
             hook(ignored)
         elif isinstance(ignored.exc_value, SystemExit | KeyboardInterrupt):
