@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+import urllib.request
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +23,8 @@ from jobs.settings.warehouse import Warehouse
 from jobs.sources.files import DumpFiles, find_files
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
-from tests.support.object_stores import BUCKET, s3
+from tests.support.command import nats_transform
+from tests.support.object_stores import BUCKET, ObjectStore, s3
 
 TREE = ("a.jsonl", "b/c.jsonl", "b/d.txt", "b/.DS_Store", "_SUCCESS", "x=1/_y=2.jsonl")
 
@@ -159,19 +162,79 @@ def test_folders_named_as_columns_are_columns(
         assert len(result.files_read) == 2
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """One that speaks S3; each test has a folder of its own in it."""
+    with s3(tmp_path_factory.mktemp("store")) as made:
+        yield made
+
+
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 def test_a_store_that_the_environment_names(
-    variable: str, here: SessionOnDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variable: str,
+    store: ObjectStore,
+    here: SessionOnDemand,
+    warehouse: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As AWS's own tools take it; no catalog is needed for a dump."""
-    with s3(tmp_path) as store:
-        with store.files.open_output_stream(f"{BUCKET}/dumps/a.jsonl") as dump:
-            dump.write(b'{"subject": "a", "ts": 0}\n')
-        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-        monkeypatch.setenv(variable, store.settings["s3.endpoint"])
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        warehouse = Warehouse(dir=tmp_path / "warehouse")
-        dumps = f"{store.bucket}/dumps/"
-        added = ingest(here, IngestSettings(stream="S", jsonl=dumps, warehouse=warehouse))
+    with store.files.open_output_stream(f"{BUCKET}/dumps/a.jsonl") as dump:
+        dump.write(b'{"subject": "a", "ts": 0}\n')
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv(variable, store.settings["s3.endpoint"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    dumps = f"{store.bucket}/dumps/"
+    added = ingest(here, IngestSettings(stream="S", jsonl=dumps, warehouse=warehouse))
     assert (added.messages, added.files_read) == (1, [f"{dumps}a.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        pytest.param(("a", "../../b"), r"/\.\. starts with `\.`", id="upwards"),
+        pytest.param(("a", "./b"), r"/\. starts with `\.`", id="here"),
+        pytest.param(("a", "/b"), "more than 20 folders deep", id="empty-folder"),
+        pytest.param(("d/" * 300 + "a",), "more than 20 folders deep", id="deep"),
+        pytest.param(("a/",), "no file with messages", id="only-a-folder"),
+        pytest.param(("subject=%0A/a",), "a folder gives the column subject", id="column"),
+        pytest.param(("a", "a/b"), None, id="file-and-folder"),
+        pytest.param((" /a", "a "), None, id="blanks"),
+        pytest.param(("x" * 1000,), None, id="long"),
+        pytest.param(("%2e%2e%2fa", "a%00", "[a-z]*", "a?b#c", "a\\b", "'\""), None, id="signs"),
+        pytest.param(("\x1b[31ma\x07", "a\u202egnp", "\x85\u2028", "<b>"), None, id="unprinted"),
+    ],
+)
+def test_names_in_a_store_are_any_text(
+    store: ObjectStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, ...],
+    message: str | None,
+) -> None:
+    """Each is read or refused in one line, and nothing raw is printed."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.settings["s3.endpoint"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+
+    def ingested(folder: str, line: bytes) -> tuple[int, str, str]:
+        inside = f"{BUCKET}/{tmp_path.name}/{folder}"
+        for name in names:
+            url = f"{store.settings['s3.endpoint']}/{inside}/{quote(name)}"
+            head = {"Content-Type": "application/octet-stream"}
+            wanted = urllib.request.Request(url, line, head, method="PUT")  # noqa: S310
+            urllib.request.urlopen(wanted).close()  # noqa: S310
+        arguments = ("--jsonl", f"s3://{inside}/", "--warehouse", str(tmp_path / folder), "--json")
+        return nats_transform("ingest", "--stream", "S", *arguments)
+
+    code, out, err = ingested("good", b'{"subject": "a", "ts": 0}\n')
+    if message is None:
+        assert (code, err) == (0, "")
+        result = json.loads(out)
+        there = f"s3://{BUCKET}/{tmp_path.name}/good"
+        assert result["files_read"] == sorted(f"{there}/{name}" for name in names)
+        assert result["messages"] == len(names)
+        code, out, err = ingested("bad", b"{}\n")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.rstrip("\n").isprintable()
+    assert re.search(message or "message 1", err), err
