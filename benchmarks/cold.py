@@ -57,7 +57,7 @@ def timed(command: list[str | Path], folder: Path) -> tuple[float, float]:
         while True:
             os.wait()
     if done.returncode not in (0, 1):
-        sys.exit(f"{command} failed: {done.stderr}")
+        raise RuntimeError(f"{command} failed: {done.stderr}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -195,7 +195,7 @@ def time_command(folder: Path, given: Sequence[str]) -> None:
         process = subprocess.Popen(command, stdout=found)
         _, status, used = os.wait4(process.pid, 0)
     if status:
-        raise SystemExit(f"the dry run ended with {status}")
+        raise RuntimeError(f"the dry run ended with {status}")
     show("dry run, cold", [Cost(time.perf_counter() - start, {"": used.ru_utime + used.ru_stime})])
     document = json.loads((folder / "found.json").read_text())
     codes = ", ".join(sorted({finding["code"] for finding in document["findings"]}))
