@@ -432,7 +432,9 @@ def test_a_disk_that_is_full_for_a_file(small_disk: Path, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_warehouse_that_may_only_be_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_warehouse_that_may_only_be_read(
+    spark: SparkSession, nats_server: Any, tmp_path: Path
+) -> None:
     """By a user without the rights of root: reading works, and jobs say why they cannot write."""
     powerless: list[str] = []
     if os.getuid() == 0:
@@ -445,16 +447,16 @@ def test_a_warehouse_that_may_only_be_read(spark: SparkSession, tmp_path: Path) 
     (tmp_path / "mapping.conf").write_text(MAPPING.format(version="v1"))
     ingest(spark, settings(dump(tmp_path, MINUTES[:100]), warehouse))
     transform(spark, transform_settings(tmp_path, warehouse))
-    longer = settings(dump(tmp_path, MINUTES), warehouse)
+    longer = str(dump(tmp_path, MINUTES))
     for path in (warehouse.folder, *warehouse.folder.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
 
     def state() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in warehouse.folder.rglob("*")}
 
-    def run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
         command = (*powerless, sys.executable, *command)
-        return subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     before = state()
     count = "import sys; from pathlib import Path; from jobs.warehouse.specs import MESSAGES; "
@@ -463,8 +465,26 @@ def test_a_warehouse_that_may_only_be_read(spark: SparkSession, tmp_path: Path) 
     count += "print(table.scan().to_arrow().num_rows)"
     seen = run("-c", count, str(warehouse.folder))
     assert (seen.returncode, seen.stdout) == (0, "100\n"), seen.stderr
-    for job, wanted in (("ingest", longer), ("transform", transform_settings(tmp_path, warehouse))):
-        done = run("-m", "jobs", job, "-", given=wanted.model_dump_json(exclude_defaults=True))
+    target = new_stream(nats_server, subjects=["b.>"])
+    (weighted := tmp_path / "weighted.conf").write_text(WEIGHTED)
+    one = ("--stream", "S", "--warehouse", str(warehouse.folder))
+    server = ("--to", target.name, "--server", nats_server.url)
+    for command in (
+        ("maintain", *one[2:]),
+        ("dry-run", *one, "--candidate", str(weighted), "--exact"),
+        ("replay", *one, *server),
+    ):
+        done = run("-m", "nats_transform", *command)
+        assert done.returncode == 0, done.stderr
+    assert target.info().state.messages == 100
+    for command in (
+        ("ingest", *one, "--jsonl", longer),
+        ("transform", *one, "--mapping", str(weighted)),
+        ("audit", *one, "--mapping", str(weighted)),
+        ("dry-run", *one, "--candidate", str(weighted)),  # the census is kept
+        ("erase", *one, "--subject", "a.1", "--reason", "r", "--yes"),
+    ):
+        done = run("-m", "nats_transform", *command)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         last = done.stderr.splitlines()[-1]
         assert str(warehouse.folder) in last
@@ -546,6 +566,7 @@ def test_a_clock_that_jumps(spark: SparkSession, tmp_path: Path) -> None:
 
 
 MAPPING = 'mappings {{ "a.*": "b.{version}.$1" }}'
+WEIGHTED = 'mappings { "a.*": [ { destination: "b.$1", weight: 50% } ] }'
 
 
 def transform_settings(folder: Path, warehouse: Warehouse) -> TransformSettings:
