@@ -17,7 +17,7 @@ MEMORY = "200MB"
 
 def connect(folder: Path) -> duckdb.DuckDBPyConnection:
     """A new database, in memory as far as that suffices, else in the folder."""
-    return duckdb.connect(
+    connection = duckdb.connect(
         ":memory:",
         config={
             "memory_limit": MEMORY,
@@ -28,6 +28,8 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
             "autoload_known_extensions": False,
         },
     )
+    # In a notebook, and where Python has no file, DuckDB draws a bar on stdout.
+    return connection.execute("SET enable_progress_bar = false")
 
 
 @contextmanager

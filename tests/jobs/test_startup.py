@@ -144,3 +144,15 @@ def test_jobs_import_little_and_pandas_still_works() -> None:
     modules = ", ".join(f"jobs.{job.work.partition(':')[0]}" for job in JOBS.values())
     done = python(LOOK.format(module=modules, slow=(*SLOW, "scipy.stats")))
     assert done.stdout == "[]\n1.0\n", done.stderr
+
+
+def test_queries_draw_no_progress() -> None:
+    """By itself DuckDB does where Python has no file: a bar amid the results, of slow queries."""
+    code = """
+from pathlib import Path
+from nats_transform.migration.connection import connect
+with connect(Path(".")) as connection:
+    print(*connection.execute("SELECT current_setting('enable_progress_bar')").fetchone())
+"""
+    done = python(code)
+    assert (done.stdout, done.stderr) == ("False\n", "")
