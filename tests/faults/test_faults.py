@@ -479,7 +479,7 @@ def test_a_warehouse_that_may_only_be_read(
     assert target.info().state.messages == 100
     for command in (
         ("ingest", *one, "--jsonl", longer),
-        ("transform", *one, "--mapping", str(weighted)),
+        ("transform", *one, "--mapping", str(tmp_path / "mapping.conf")),
         ("audit", *one, "--mapping", str(weighted)),
         ("dry-run", *one, "--candidate", str(weighted)),  # the census is kept
         ("erase", *one, "--subject", "a.1", "--reason", "r", "--yes"),

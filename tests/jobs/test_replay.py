@@ -215,12 +215,15 @@ def test_a_target_that_is_created_again_in_mid_run(tables: Tables, stream: Any) 
 
     async def make_anew(js: Any) -> None:
         while (await js.stream_info(stream.name)).state.messages < 300:
+            assert process.poll() is None
             await asyncio.sleep(0.01)
         # Held meanwhile, or it could look while there is no stream.
         os.killpg(process.pid, signal.SIGSTOP)
-        await js.delete_stream(stream.name)
-        await js.add_stream(name=stream.name, **config)
-        os.killpg(process.pid, signal.SIGCONT)
+        try:
+            await js.delete_stream(stream.name)
+            await js.add_stream(name=stream.name, **config)
+        finally:
+            os.killpg(process.pid, signal.SIGCONT)
 
     process = subprocess.Popen(
         [
