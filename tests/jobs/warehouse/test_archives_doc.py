@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from jobs.census import CENSUS
 from jobs.dry_run.simulate import SIMULATED
@@ -38,6 +40,8 @@ def test_pyiceberg_alone_reads_a_table(tmp_path: Path, monkeypatch: pytest.Monke
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     names: dict[str, object] = {}
     exec(code, names)  # noqa: S102 - lines of our own page
-    assert getattr(names["messages"], "column_names", None) == [
-        field.name for field in MESSAGES.schema.fields
-    ]
+    catalog, messages = names["catalog"], names["messages"]
+    assert isinstance(catalog, SqlCatalog)
+    assert isinstance(messages, pyarrow.Table)
+    catalog.close()
+    assert messages.column_names == [field.name for field in MESSAGES.schema.fields]
