@@ -225,6 +225,23 @@ def test_what_the_readme_says_of_java(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+NO_JAVA = re.compile(r"\b(?:no|nor|without)\b[^.:;]*\bJava\b")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_a_page_says_of_java(name: str) -> None:
+    """It agrees with the table of README.md, about all that the page installs."""
+    page = " ".join(PAGES[name].split())
+    rows = re.findall(r"^\| `(nats-transform\S*)` \|.*\| (.*?) ?\|$", README, re.MULTILINE)
+    needs = {what: also for what, also in rows if also.startswith("Java")}
+    installed = set(re.findall(r"pip install '?(nats-transform(?:\[\w+\])?)", page))
+    if installed & needs.keys():
+        assert all(f"need {needs[what]}" in page for what in installed & needs.keys())
+    elif installed & dict(rows).keys():
+        assert not re.search(r"\bneeds? (?:also )?Java", page)
+    assert bool(NO_JAVA.search(page)) or name not in ("audit.md", "reprocess.md")
+
+
 def test_first_steps_are_shown() -> None:
     shown = {command.text for session in sessions(README) for command in session}
     assert {"make demo", "make test"} <= shown

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.client import Client
 from tests.support.command import commands, nats_transform
+from tests.support.silence import silent_after
 
 CENSUS = ("--census", "census.parquet", "--candidate", "new.conf")
 COMMANDS = {
@@ -156,6 +160,67 @@ def test_files_are_enough_whatever_is_only_implied(
     # No file shows what this plan changes.
     assert code == 2 if command == "verify" else code in (0, 1), out + err
     assert connections(server) == before
+
+
+def where_the_server_is_from(*line: str) -> str:
+    """What --show-config says of where the value of --server comes from."""
+    code, out, err = nats_transform(*line, "--show-config")
+    assert (code, err) == (0, "")
+    (row,) = (row for row in out.splitlines() if row.split()[0] == "server")
+    return row.partition('"nats://elsewhere"')[2].strip()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_show_config_says_where_the_variable_applies(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where `test_it_connects` finds that it does."""
+    monkeypatch.setenv("NATS_URL", "nats://elsewhere")
+    from_variable = "environment, NATS_URL"
+    shown = where_the_server_is_from(command, *COMMANDS[command])
+    if command == "check":
+        assert shown.startswith(f"{from_variable}; not used, because of ")
+    else:
+        assert shown == from_variable
+    if files := FILES.get(command):
+        shown = where_the_server_is_from(command, *COMMANDS[command], *files)
+        assert shown == f"{from_variable}; not used, because of {files[0]}"
+
+
+def test_help_names_the_variable_where_it_applies() -> None:
+    named = {
+        " ".join(path)
+        for path in commands()
+        if "[env var: NATS_URL]" in " ".join(nats_transform(*path, "--help")[1].split())
+    }
+    # An option of `check` connects; the variable alone does not.
+    assert named - {"check"} == COMMANDS.keys() - {"check"}
+
+
+LIVE = {name: (name, *line) for name, line in COMMANDS.items()}
+LIVE["trace --live"] = (*LIVE["trace"], "--live")
+WORDS = {"trace --live": b"Nats-Trace-Dest"}
+"""What a command has sent when its server falls silent, if not a request to JetStream."""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", LIVE)
+def test_a_signal_ends_it_though_its_server_is_silent(
+    name: str, place: Path, server: NatsServer
+) -> None:
+    """Kubernetes kills after 30 seconds."""
+    if name == "init":  # which overwrites nothing
+        (place / "census.parquet").unlink()
+        shutil.rmtree(place / "streams")
+    with silent_after(server.url, WORDS.get(name, b"$JS.API.")) as (url, silent):
+        command = [sys.executable, "-m", "nats_transform", *LIVE[name], "--server", url]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert silent.wait(60)
+        process.terminate()
+        began = time.monotonic()
+        told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (143, (b"", b""))
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.server

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from cli.explanations import explanations
 from cli.main import main
 from cli.output import (
     STYLES,
@@ -24,7 +26,7 @@ from jobs import live_trace
 from nats_transform import audit
 from nats_transform.lint.findings import PAGE, Severity
 from scripts.architecture import parsed
-from tests.support.command import nats_transform
+from tests.support.command import commands, nats_transform
 from tests.support.terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +104,66 @@ def test_no_word_is_broken(columns: int) -> None:
         lines = [line for line in plain.splitlines() if not line.startswith(PAGE)]
         assert max(map(len, lines)) <= columns
         assert plain.split() == nats_transform(*command)[1].split()
+
+
+TWICE = re.compile(r"(?<![-\w/.])([A-Za-z]+) \1(?![-\w/.])")
+"""A word that is said twice, as in `plan plan`; not a command and its file or folder."""
+ONES = re.compile(
+    r"(?<![\w$.,-])1 (streams|consumers|users|messages|subjects|mappings|accounts|clusters|days|"
+    r"hours|files|bytes|snapshots|sequences|gaps|steps|rules|destinations|findings|errors|warnings)"
+    r"\b"
+)
+"""A count of one with a plural, as in `1 streams`."""
+
+
+def slips(text: str) -> list[str]:
+    """What nobody would say."""
+    return [found[0] for form in (TWICE, ONES) for found in form.finditer(text)]
+
+
+def test_help_says_no_word_twice_and_no_plural_of_one() -> None:
+    assert slips("the plan plan has 1 streams, 11 streams") == ["plan plan", "1 streams"]
+    shown = {path: nats_transform(*path, "--help")[1] for path in commands()}
+    shown |= {
+        (code,): nats_transform("explain", code)[1] for code in {one.code for one in explanations()}
+    }
+    assert {where: found for where, text in shown.items() if (found := slips(text))} == {}
+
+
+def test_results_say_no_word_twice_and_no_plural_of_one(folder: Path) -> None:
+    """Of one message, one stream, one consumer, and one mapping, in text and in pages."""
+    rule = 'mappings { "orders.*": [{dest: "shop.$1", weight: 98%}, {dest: "old.$1", weight: 2%}] }'
+    (folder / "new.conf").write_text(rule)
+    (folder / "one.conf").write_text('mappings { "orders.*": "shop.$1" }')
+    (folder / "dump.jsonl").write_text('{"seq": 1, "subject": "orders.eu", "ts": 0}\n')
+    stream = {"name": "S", "subjects": ["orders.*"], "republish": {"src": ">", "dest": "live.>"}}
+    consumer = {"stream_name": "S", "config": {"durable_name": "C", "filter_subject": "orders.eu"}}
+    for kind, one in (("streams", {"config": stream}), ("consumers", consumer)):
+        (folder / kind).mkdir()
+        (folder / kind / "one.json").write_text(json.dumps(one))
+    known = ("--streams", "streams", "--consumers", "consumers")
+    of, mapped = ("--stream", "S"), ("--stream", "S", "--mapping", "new.conf")
+    tried = ("--census", "census", "--candidate", "one.conf", *known)
+    for line in (
+        ("ingest", *of, "--jsonl", "dump.jsonl"),
+        ("transform", *mapped),
+        ("verify-table", *of),
+        ("census", "export", *of, "--out", "census"),
+        ("check", "new.conf", *known),
+        ("trace", "orders.eu", "--mapping", "new.conf", *known),
+        ("audit", *mapped, "--report", "audit.html"),
+        ("plan-canary", *mapped),
+        ("dry-run", *tried, "--report", "review.html"),
+        ("plan", *tried, "--out", "plan"),
+        ("maintain",),
+    ):
+        code, out, err = nats_transform(*line)
+        assert code in (0, 1), (line, out + err)
+        assert out, line
+        assert slips(out) == [], line
+    for page in folder.rglob("*.html"):
+        for text in re.split("(?s)<style>.*?</style>|<[^>]+>", page.read_text("utf-8")):
+            assert slips(text) == [], (page.name, text)
 
 
 def test_a_table_breaks_no_word_that_fits(

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from nats_transform import InvalidConfig
 from nats_transform.config.source import Source
 from nats_transform.lint.findings import Severity
 from tests.support.archive import Row, archive, message
+from tests.support.censuses import census_file
 from tests.support.streams import Stream
 
 DAY = date(2026, 3, 1)
@@ -439,6 +441,33 @@ def test_the_command(
     args = [good if arg == candidate else arg for arg in where]
     assert cli(*args)[0] == 0
     assert cli(*args, "--fail-on", "info")[0] == 1
+
+
+def test_the_command_tells_what_room_would_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the streams do not capture hides nothing of what comes once they do."""
+    monkeypatch.chdir(tmp_path)
+    census_file(Path("census.parquet"), {b"orders.eu": 5})
+    Path("new.conf").write_text('mappings { "orders.*": "shop.$1" }')
+    Path("streams").mkdir()
+    orders = {"name": "ORDERS", "subjects": ["orders.*"]}
+    orders["republish"] = {"src": "orders.*", "dest": "live.{{wildcard(1)}}"}
+    Path("streams/ORDERS.json").write_text(json.dumps({"config": orders}))
+    args = ("--census", "census.parquet", "--candidate", "new.conf", "--streams", "streams")
+    code, out, err = cli(*args)
+    assert (code, err) == (1, "")
+    now, _, room = out.partition("\nif the streams captured the new subjects too:\n")
+    assert "error not-captured: stream ORDERS: " in now
+    assert now.endswith("\n1 error")
+    assert "republish-stops" not in now
+    assert room.startswith("warning republish-stops: stream ORDERS: ")
+    document = json.loads(cli(*args, "--json")[1])
+    assert [one["code"] for one in document["findings"]] == ["not-captured"]
+    assert [one["code"] for one in document["with_room"]] == ["republish-stops"]
+    told = "if the streams captured the new subjects too: "
+    for form in ("github", "markdown", "sarif"):
+        assert told in unescape(cli(*args, "--format", form)[1])
 
 
 @pytest.mark.parametrize(
