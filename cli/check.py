@@ -112,7 +112,8 @@ def command(settings: CheckSettings, asked: Any) -> None:
     FILE is a server configuration, an account JWT, a stream configuration (`nats stream info
     --json`), or mappings as `nats auth account mappings` takes them. Several files are also
     compared with each other: give the mappings together with the streams of the account, as files
-    or with --server or --context, which show its streams and consumers as they are now.
+    or with --server or --context, which show its streams and consumers as they are now. Without
+    one of the two it asks no server.
 
     Every finding has a code, which `nats-transform explain CODE` explains.
 

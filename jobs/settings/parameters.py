@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -93,14 +94,22 @@ def _parameter(model: type[Settings], setting: Setting, completions: Completions
     if setting.is_flag:
         del shared["type"]
         shared |= {"is_flag": True, "metavar": None}
+    env = None if _is_only_named(model, setting) else option.env
     return SettingOption(
         param_decls=[f"--{name}", *([f"-{option.short}"] if option.short else []), dest],
-        envvar=option.env,
-        show_envvar=option.env is not None,
+        envvar=env,
+        show_envvar=env is not None,
         multiple=setting.is_several,
         help=_help(setting),
         **shared,
     )
+
+
+def _is_only_named(model: type[Settings], setting: Setting) -> bool:
+    """Whether only the command line gives it: what is always there makes its part unneeded."""
+    is_unneeded = any(model.model_fields[name].is_required() for name in setting.unless)
+    names = itertools.chain.from_iterable(setting.above[-1].alternatives)
+    return is_unneeded and setting.path[-1] in names and not setting.option.combines
 
 
 def _help(setting: Setting) -> str:
@@ -170,7 +179,9 @@ def weigh(ctx: click.Context) -> None:
                     _take_away(ctx, parameter)
         elif other := next((p for p in others if is_given(ctx, p)), None):
             unused = ctx.meta.setdefault(_UNUSED, {})
-            unused[part[0].setting.path[:-1]] = f"--{other.setting.name}"
+            is_option = isinstance(other, SettingOption)
+            name = f"--{other.setting.name}" if is_option else other.human_readable_name
+            unused[part[0].setting.path[:-1]] = name
 
 
 def _keep_strongest(ctx: click.Context, parameters: list[SettingParameter]) -> None:

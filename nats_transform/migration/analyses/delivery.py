@@ -103,7 +103,7 @@ class Delivery(Analysis):
             names = [streams[number] for number in numbers if number >= 0]
             if code == "source-stops":
                 verb = "rename" if -1 in numbers else "take"
-                message = f"stream {names[0]} will not {verb} these messages from {names[1]}"
+                message = f"it will not {verb} these messages from {names[1]}"
                 yield code, f"stream {names[0]}", message, count
             else:
                 names.sort()
@@ -116,8 +116,8 @@ _MESSAGES = {
     "captured-elsewhere": "these messages will be stored in {}",
     "captured-twice": "{} capture the same messages, so nats-server refuses one of the streams",
     "newly-captured": "{} will store these messages, and no stream stores them today",
-    "ingress-stops": "the subject transform of stream {} will not match these messages",
-    "republish-stops": "stream {} will not republish these messages",
+    "ingress-stops": "its subject transform will not match these messages",
+    "republish-stops": "it will not republish these messages",
     "republish-loop": "{} republishes these messages, and they come back to it endlessly",
 }
 """By the code of a finding, with a place for the names of streams."""
