@@ -54,6 +54,7 @@ def test_snippets_read_the_messages(
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {}
     exec(START + snippet, names)  # noqa: S102 - it is our own page
+    names["catalog"].close()
     if (busiest := names.get("busiest")) is None:
         assert capsys.readouterr().out == "3\n"
         return
@@ -62,7 +63,6 @@ def test_snippets_read_the_messages(
     elif hasattr(busiest, "items"):
         busiest = list(busiest.items())
     assert sorted(busiest) == [("orders.1", 2), ("orders.2", 1)]
-    names["catalog"].close()
 
 
 @pytest.mark.parametrize(("name", "settings"), CATALOGS)
