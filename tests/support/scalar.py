@@ -192,6 +192,8 @@ class Oracle:
         self.results: tuple[dict[str, dict[str | None, int]], ...] = (
             defaultdict(Counter), defaultdict(Counter))  # fmt: skip
         self.today: dict[str | None, set[str]] = defaultdict(set)
+        # The changed results by their text without capitals.
+        self.changed_results: dict[bytes, set[str]] = defaultdict(set)
         self.keys: dict[Any, Counter[tuple[str, int]]] = defaultdict(Counter)
         self.moved: dict[Any, set[str]] = defaultdict(set)
         self.stored: dict[tuple[str, int], dict[str, dict[str | None, int]]] = defaultdict(
@@ -222,6 +224,10 @@ class Oracle:
         covering = self.candidate.covering(row.subject)
         self.makers[row.subject] = covering[0] if covering else -1
         self.today[row.subject] |= {end.subject for end, _ in before if end.subject is not None}
+        was = max(before, key=lambda one: one[1])[0].subject
+        for end, _ in after:
+            if end.subject is not None and was not in (None, end.subject):
+                self.changed_results[encode(end.subject).lower()].add(end.subject)
         self._change(row, before, after, covering)
         self._partition(row, before, after)
         self._access(row, before, after)
@@ -475,6 +481,15 @@ class Oracle:
                 found[stream.name] = rise / 100, shared
         return found
 
+    def letter_case(self) -> tuple[float, int]:
+        """The messages and subjects whose results differ only in the case of letters."""
+        twins = [
+            of
+            for text, of in self.results[1].items()
+            if len(self.changed_results[encode(text).lower()]) > 1
+        ]
+        return sum(sum(of.values()) for of in twins) / 100, len({one for of in twins for one in of})
+
     def collisions(self) -> Counter[tuple[bool, int, int]]:
         """The subjects that share a result, by whether that is new and the mappings."""
         found: Counter[tuple[bool, int, int]] = Counter()
@@ -516,4 +531,5 @@ def findings(oracle: Oracle) -> dict[tuple[str, str], tuple[float, int]]:
         if stream.name in oracle.limits():
             code = "limit-refuses" if stream.discard_new_per_subject else "limit-discards"
             found[code, f"stream {shown(stream.name)}"] = oracle.limits()[stream.name]
+    found["letter-case", ""] = oracle.letter_case()
     return found

@@ -176,6 +176,7 @@ def census(random: Random, asked: Question) -> list[CensusRow]:
     subjects = [generate.subject(random, sources) for _ in range(random.randint(1, 60))]
     if isinstance(random, Dense):
         subjects = [*subjects[:5], *alike_subjects(random, sources)]
+    subjects += [one.swapcase() for one in subjects if one and random.random() < 0.05]
     is_drawn = random.random() < 0.3
     found = []
     for subject in subjects:
