@@ -143,7 +143,7 @@ def is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
 
 
 def unused_because(ctx: click.Context, parameter: SettingParameter) -> str | None:
-    """The option that makes the part of a parameter unneeded; None if the part is used."""
+    """The option or argument that makes a parameter's part unneeded; None if the part is used."""
     unused: dict[tuple[str, ...], str] = ctx.meta.get(_UNUSED, {})
     return unused.get(parameter.setting.path[:-1])
 
