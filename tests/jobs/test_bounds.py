@@ -1,6 +1,6 @@
 """Input that was made to take memory or time, as large as it was when it did, by the command line.
 
-Each runs in a process of its own, which says at its end what it needed. `-s` prints the table.
+Each runs in a process of its own, which says at its end what it needed. `-s -n 0` prints the table.
 """
 
 from __future__ import annotations
