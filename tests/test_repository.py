@@ -160,6 +160,19 @@ def test_make_lists_every_target() -> None:
     assert set(re.findall(r"^  make (\S+) +\S", listing, re.MULTILINE)) == set(phony[0].split())
 
 
+def test_types_are_checked_for_one_python_and_apart_from_the_tests() -> None:
+    """A user's Python, whichever it is, decides nothing but whether the tests pass."""
+
+    def recipe(target: str) -> str:
+        told = ["make", "--no-print-directory", "--dry-run", target]
+        return subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert re.findall(r"\b(?:mypy|ruff check)\b", recipe("lint")) == ["ruff check", "mypy"]
+    assert not re.search(r"\b(?:mypy|ruff)\b", recipe("test"))
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    assert (tools["mypy"]["python_version"], tools["ruff"]["target-version"]) == ("3.11", "py311")
+
+
 def test_no_merge_was_left_half_done() -> None:
     marks = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
     assert [str(path) for path in tracked_files("*") if marks.search(path.read_bytes())] == []
