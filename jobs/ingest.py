@@ -83,8 +83,8 @@ class IngestResult(gate.GatedResult):
         presumed_lost: how many sequences that a dump lacks count as archived, so that no later
             ingest brings them; 0 unless it has more holes than the table can keep account of.
         files_read: the files of a dump that were read; empty for a stream.
-        files_not_read: the files beside them that were not read: markers of Spark, and links to
-            files that were read.
+        files_not_read: the files beside them that were not read: markers of Spark, links to
+            files that were read, and empty folders of an object store.
     """
 
     messages: int

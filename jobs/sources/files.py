@@ -51,8 +51,8 @@ class DumpFiles:
     Attributes:
         path: a file, a folder or a pattern, as it was given.
         read: the files with messages, in the order of their names.
-        left_out: files and folders that were found but are not read: markers of Spark, and links
-            to files that are read.
+        left_out: files and folders that were found but are not read: markers of Spark, links to
+            files that are read, and empty folders of an object store.
     """
 
     path: str
@@ -134,7 +134,12 @@ def _files_below(storage: Storage, path: str, start: str) -> Iterator[DumpFile |
                 "its own folder"
             )
         else:
-            for entry in _inside(filesystem, info.path):
+            entries = _inside(filesystem, info.path)
+            if not entries and server:  # in a store an object of this name, perhaps with content
+                yield f"{shown}/"
+            for entry in entries:
+                if entry.path == info.path:  # so PyArrow shows `a//b`, which it cannot open
+                    raise ArchiveError(f"names below {shown} have `//`; rename these objects")
                 yield from below(entry, depth + 1)
 
     return chain.from_iterable(map(below, roots))
