@@ -46,7 +46,7 @@ def command(result: IngestResult | AccountResult, settings: IngestSettings) -> N
 
 def _print(result: IngestResult) -> None:
     print_line(f"{result.stream}: {plural(result.added, 'message')} added")
-    if result.report is not None and result.report.measures.days:
+    if result.report is not None:
         print_report(result.report)
     if not (result.messages or result.erased):
         if result.refused is None:
