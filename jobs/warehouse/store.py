@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,9 @@ from pyiceberg.typedef import EMPTY_DICT, Properties, Record
 
 from jobs.errors import WarehouseError
 from jobs.warehouse.avro import is_whole
+
+PATIENCE = timedelta(seconds=20)
+"""How long PyArrow asks Google's store again if it doesn't answer; else a quarter of an hour."""
 
 
 def with_endpoint(settings: Mapping[str, str]) -> dict[str, str]:
@@ -50,6 +54,11 @@ class StoreIO(PyArrowFileIO):
         if key not in self._systems:
             self._systems[key] = self._initialize_fs(scheme, netloc)
         return self._systems[key]
+
+    def _initialize_gcs_fs(self) -> Any:
+        # PyIceberg has no setting for it; what PyArrow would pickle are the settings it was given.
+        make, (settings,) = super()._initialize_gcs_fs().__reduce__()
+        return make(settings | {"retry_time_limit": PATIENCE})
 
     def new_input(self, location: str) -> PyArrowFile:
         """A file to read."""

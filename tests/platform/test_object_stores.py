@@ -390,8 +390,6 @@ def test_mapping_versions(store: Store) -> None:
     assert len(versions.read(store.warehouse)) == 2
 
 
-# PyArrow asks Google's for a quarter of an hour (measured), and PyIceberg has no setting for it.
-@pytest.mark.parametrize("store", STORES[:-1], indirect=True)
 def test_a_store_that_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, {"glue.max-retries": "0"})
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
