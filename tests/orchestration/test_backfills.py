@@ -10,6 +10,7 @@ import pytest
 from jobs.warehouse import specs
 from jobs.warehouse.tables import days_of, open_table
 from tests.orchestration.test_definitions import run_dg
+from tests.support.archive import sequences
 from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
 from tests.support.dagster_project import DAYS, Project, failures
 
@@ -39,6 +40,29 @@ STATUS = """query ($id: String!) {
 }"""
 
 
+def backfilled(project: Project) -> str:
+    """The id of a backfill of all days by whatever daemons run, once it is done."""
+    made = project.materialize("east", ["mapping_version"])
+    assert made.success, failures(made)
+    with webserver(project) as server:
+        action = {
+            "assetSelection": [{"path": ["east", asset]} for asset in PARTITIONED],
+            "partitionNames": DAY_KEYS,
+        }
+        asked = server.ask(BACKFILL, params=action)["launchPartitionBackfill"]
+        assert asked["__typename"] == "LaunchBackfillSuccess", asked
+        status = "REQUESTED"
+        while status == "REQUESTED":  # pytest's timeout ends it
+            time.sleep(1)
+            found = server.ask(STATUS, id=asked["backfillId"])["partitionBackfillOrError"]
+            status = found["status"]
+    assert status == "COMPLETED_SUCCESS"
+    for asset in PARTITIONED:
+        key = dg.AssetKey(["east", asset])
+        assert project.instance.get_materialized_partitions(key) == set(DAY_KEYS)
+    return str(asked["backfillId"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("bare_project", [ONE_WRITER], indirect=True, ids=["one-writer"])
 @pytest.mark.parametrize(
@@ -53,25 +77,22 @@ def test_a_backfill_by_a_real_daemon(
 ) -> None:
     """Webserver, daemon, queue and a process for each run, as `dg dev` has them."""
     bare_project.add("east", f"  backfill: {backfill}\n", count=40)
-    made = bare_project.materialize("east", ["mapping_version"])
-    assert made.success, failures(made)
-    with webserver(bare_project) as server, daemon(bare_project):
-        action = {
-            "assetSelection": [{"path": ["east", asset]} for asset in PARTITIONED],
-            "partitionNames": DAY_KEYS,
-        }
-        asked = server.ask(BACKFILL, params=action)["launchPartitionBackfill"]
-        assert asked["__typename"] == "LaunchBackfillSuccess", asked
-        status = "REQUESTED"
-        while status == "REQUESTED":  # pytest's timeout ends it
-            time.sleep(1)
-            found = server.ask(STATUS, id=asked["backfillId"])["partitionBackfillOrError"]
-            status = found["status"]
-        assert status == "COMPLETED_SUCCESS"
-    assert runs_of(bare_project.instance, asked["backfillId"]) == expected
-    for asset in PARTITIONED:
-        key = dg.AssetKey(["east", asset])
-        assert bare_project.instance.get_materialized_partitions(key) == set(DAY_KEYS)
+    with daemon(bare_project):
+        done = backfilled(bare_project)
+    assert runs_of(bare_project.instance, done) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bare_project", [ONE_WRITER], indirect=True, ids=["one-writer"])
+def test_two_daemons(bare_project: Project) -> None:
+    """Dagster says that it supports no second one, and lets it work; each message is there once."""
+    bare_project.add("east", "  backfill: day_by_day\n", count=40)
+    with daemon(bare_project), daemon(bare_project):
+        backfilled(bare_project)
+    assert "not supported" in (bare_project.root / "dagster-daemon.log").read_text()
+    for spec in (specs.MESSAGES, specs.TRANSFORMED):
+        table = open_table(bare_project.warehouse, spec)
+        assert sequences(table) == list(range(1, 41))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from benchmarks.frames import read
 from jobs.warehouse import specs, staging, tables
 from nats_transform.spark import digest
-from tests.support.archive import sequences
 from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
 from tests.support.dagster_project import DAYS, Project, failures
 
@@ -91,19 +90,3 @@ def test_the_pool_holds_runs_of_the_same_days_apart(bare_project: Project) -> No
     spans = sorted((record.start_time or 0.0, record.end_time or 0.0) for record in records)
     assert len(spans) == 2
     assert spans[0][1] <= spans[1][0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bare_project", [ONE_WRITER], indirect=True, ids=["one-writer"])
-def test_two_daemons(bare_project: Project) -> None:
-    """Dagster says that it supports no second one, and lets it work; each message is there once."""
-    bare_project.add("east", count=40)
-    assert bare_project.materialize("east", ["mapping_version"]).success
-    assets = [["east", "messages"], ["east", "transformed_messages"]]
-    with webserver(bare_project) as server, daemon(bare_project), daemon(bare_project):
-        for _ in range(2):
-            runs = [server.launch(assets, {"dagster/partition": day.isoformat()}) for day in DAYS]
-            assert [server.end(run) for run in runs] == ["SUCCESS", "SUCCESS"]
-    assert "not supported" in (bare_project.root / "dagster-daemon.log").read_text()
-    for spec in (specs.MESSAGES, specs.TRANSFORMED):
-        assert sequences(tables.open_table(bare_project.warehouse, spec)) == list(range(1, 41))
