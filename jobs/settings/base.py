@@ -23,6 +23,8 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -111,6 +113,17 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_empty_path(cls, value: Any, info: ValidationInfo) -> Any:
+        values = value if isinstance(value, list | tuple) else [value]
+        if "" in values and info.field_name is not None:
+            field = cls.model_fields[info.field_name]
+            option, kind, _ = _marked(*_meaning(field.annotation), field.metadata)
+            if kind is Path or option.is_path:  # `Path("")` is the current folder
+                raise ValueError("the path is empty, as it is if a variable of the shell isn't set")
+        return value
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:

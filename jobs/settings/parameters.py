@@ -39,7 +39,7 @@ class _Number(click.types.FloatParamType):
 _TYPES: dict[Any, click.ParamType[Any]] = {
     int: click.INT,
     float: _Number(),
-    Path: click.Path(path_type=Path),
+    Path: click.Path(),
 }
 
 

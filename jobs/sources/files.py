@@ -128,6 +128,8 @@ def _files_below(storage: Storage, path: str, start: str) -> Iterator[DumpFile |
             raise ArchiveError(f"{shown} leads to a missing file; remove the link")
         elif info.type == pafs.FileType.File:
             yield DumpFile(shown, info.size, _columns(info.path, base))
+        elif info.type == pafs.FileType.Unknown:
+            raise ArchiveError(f"{shown} is a pipe or a device; write what comes from it to a file")
         elif depth == _MOST_FOLDERS:
             raise ArchiveError(
                 f"{shown} is more than {_MOST_FOLDERS} folders deep; perhaps a link leads back to "

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pyiceberg.avro.file import AvroFile
-from pyiceberg.io import InputStream
+from pyiceberg.io import ADLS_ACCOUNT_NAME, InputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.serializers import FromByteStream
 from pyiceberg.typedef import EMPTY_DICT, Properties, Record
@@ -54,6 +54,13 @@ class StoreIO(PyArrowFileIO):
         if key not in self._systems:
             self._systems[key] = self._initialize_fs(scheme, netloc)
         return self._systems[key]
+
+    def _initialize_azure_fs(self) -> Any:
+        if not self.properties.get(ADLS_ACCOUNT_NAME):
+            raise WarehouseError(
+                "Azure needs an account: give a catalog adls.account-name, and name it (--catalog)"
+            )
+        return super()._initialize_azure_fs()
 
     def _initialize_gcs_fs(self) -> Any:
         # PyIceberg has no setting for it; what PyArrow would pickle are the settings it was given.

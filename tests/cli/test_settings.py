@@ -11,13 +11,14 @@ from typing import Any
 
 import click
 import pytest
+from pydantic import ValidationError
 
 from cli.command import Command
 from cli.main import main
 from cli.project import InvalidProject, Project, options_of
 from jobs.registry import JOBS
 from jobs.settings.audit import CanarySettings
-from jobs.settings.base import Setting, Settings, settings_of
+from jobs.settings.base import Setting, Settings, nested, settings_of
 from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.parameters import SettingParameter, parameters
@@ -82,6 +83,18 @@ def test_every_field_says_what_it_is(name: str) -> None:
     for one in settings_of(MODELS[name], every=True):
         assert str(one.field.description).endswith((".", ")")), one.path
         assert one.option.in_project is None or one.option.cure, one.path
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_path_is_empty(name: str) -> None:
+    """`Path("")` is the current folder, which nobody means by a variable that isn't set."""
+    for one in settings_of(MODELS[name], every=True):
+        if one.kind is Path or one.option.is_path:
+            value = [""] if one.is_several else ""
+            with pytest.raises(ValidationError) as refused:
+                MODELS[name].model_validate(nested(iter([one]), {one.key: value}))
+            said = {error["loc"]: error["msg"] for error in refused.value.errors()}
+            assert "the path is empty" in said[one.path]
 
 
 def test_the_reference_page_has_every_setting(

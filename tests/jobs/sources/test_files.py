@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.errors import ArchiveError
+from jobs.errors import ArchiveError, WarehouseError
 from jobs.files.storage import Storage
 from jobs.ingest import IngestResult, ingest
 from jobs.progress import watched
@@ -114,6 +115,18 @@ def test_what_is_refused(folder: Path, names: tuple[str, ...], given: str, messa
     with pytest.raises(ArchiveError, match=message) as caught:
         find(str(folder / given))
     assert "\n" not in str(caught.value)
+
+
+def test_a_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "a")
+    for given in (folder, folder / "a"):
+        with pytest.raises(ArchiveError, match="/a is a pipe or a device; write"):
+            find(str(given))
+
+
+def test_a_store_without_an_account() -> None:
+    with pytest.raises(WarehouseError, match=r"an account: .*adls\.account-name"):
+        find("abfss://dumps/a.jsonl")
 
 
 def test_an_empty_folder(folder: Path) -> None:
