@@ -18,7 +18,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties, Record
 from jobs.errors import WarehouseError
 from jobs.warehouse.avro import is_whole
 
-PATIENCE = timedelta(seconds=20)
+_PATIENCE = timedelta(seconds=20)
 """How long PyArrow asks Google's store again if it doesn't answer; else a quarter of an hour."""
 
 
@@ -65,7 +65,7 @@ class StoreIO(PyArrowFileIO):
     def _initialize_gcs_fs(self) -> Any:
         # PyIceberg has no setting for it; what PyArrow would pickle are the settings it was given.
         make, (settings,) = super()._initialize_gcs_fs().__reduce__()
-        return make(settings | {"retry_time_limit": PATIENCE})
+        return make(settings | {"retry_time_limit": _PATIENCE})
 
     def new_input(self, location: str) -> PyArrowFile:
         """A file to read."""

@@ -26,7 +26,7 @@ from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from nats_transform.audit.statistics import POWER
 from scripts import pages
-from tests.support.command import commands
+from tests.support.command import commands, nats_transform
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,16 +85,36 @@ def test_every_field_says_what_it_is(name: str) -> None:
         assert one.option.in_project is None or one.option.cure, one.path
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_no_path_is_empty(name: str) -> None:
+PATHS = [
+    pytest.param(model, one, id=f"{name} {one.name}")
+    for name, model in MODELS.items()
+    for one in settings_of(model, every=True)
+    if one.kind is Path or one.option.is_path
+]
+
+
+@pytest.mark.parametrize(("model", "path"), PATHS)
+def test_no_path_is_empty(model: type[Settings], path: Setting) -> None:
     """`Path("")` is the current folder, which nobody means by a variable that isn't set."""
-    for one in settings_of(MODELS[name], every=True):
-        if one.kind is Path or one.option.is_path:
-            value = [""] if one.is_several else ""
-            with pytest.raises(ValidationError) as refused:
-                MODELS[name].model_validate(nested(iter([one]), {one.key: value}))
-            said = {error["loc"]: error["msg"] for error in refused.value.errors()}
-            assert "the path is empty" in said[one.path]
+    value = [""] if path.is_several else ""
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate(nested(iter([path]), {path.key: value}))
+    said = {error["loc"]: error["msg"] for error in refused.value.errors()}
+    assert "the path is empty" in said[path.path]
+
+
+def test_no_path_of_a_command_line_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dump = tmp_path / "a.jsonl"
+    dump.write_text('{"subject": "a", "ts": 0}\n')
+    code, out, err = nats_transform(
+        "ingest", "--stream", "S", "--jsonl", str(dump), "--warehouse", ""
+    )
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "'--warehouse'" in err
+    assert "the path is empty" in err
 
 
 def test_the_reference_page_has_every_setting(
