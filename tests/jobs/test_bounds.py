@@ -227,15 +227,28 @@ def test_a_silent_server_holds_up_no_signal(
     stream.count(10)
     (tmp_path / "new.conf").write_text('mappings { "a.>": "b.>" }\n')
     args = [stream.name if arg == "S" else arg for arg in args]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with silent_after(stream.server.url, word) as (url, silent):
         command = [sys.executable, "-m", "nats_transform", *args, "--server", url]
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE)
         assert silent.wait(60)
+        megabytes = peak_of(process.pid)
         process.terminate()
         began = time.monotonic()
         process.communicate(timeout=60)
-    assert time.monotonic() - began < 30
+    wall, used = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    print(f"\n{args[0]}: {megabytes:,.0f} MB, {cpu:.1f} CPU s, ends after {wall:.1f} s")
+    assert wall < 30
     assert process.returncode == 143
+    assert megabytes < MEGABYTES
+    assert cpu < CPU_SECONDS
+
+
+def peak_of(process: int) -> float:
+    """The most megabytes that a running process had."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def test_a_head_of_10_mb(tmp_path: Path) -> None:
@@ -256,5 +269,5 @@ def test_a_head_of_10_mb(tmp_path: Path) -> None:
             with suppress(ConnectionError):
                 client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + head)
                 client.recv(1000)
-        status = Path(f"/proc/{server.pid}/status").read_text()
-        assert int(status.split("VmHWM:")[1].split()[0]) / 1024 < 200
+        print(f"\nreports: {peak_of(server.pid):,.0f} MB")
+        assert peak_of(server.pid) < 200
