@@ -141,8 +141,8 @@ def erase(spark: Spark, settings: EraseSettings) -> EraseResult:
         matches = scan.sum(spark, match, f"looking for messages of {stream}")
     elif not archived.unfinished:
         raise ArchiveError(
-            f"no erasure of stream {stream} was stopped: say what to erase, with --subject, --seq "
-            "or --header"
+            f"no erasure of stream {stream} is unfinished: say what to erase, with --subject, "
+            "--seq or --header"
         )
     new = (named or matches.sequences) - archived.erased_coverage
     unmatched = None if matches.days else _unmatched(settings, archived, named)
