@@ -22,8 +22,11 @@ T = TypeVar("T")
 Counted: TypeAlias = tuple[str, tuple[int, ...], Count]
 """A code, the numbers of what it is about, and the count."""
 
+FEW = 64 * 2**10
+"""Files up to this size, in bytes, have few rows."""
+
 _WHAT = "the dry run's tables cannot be read"
-_SMALL = ("ways", "stays", "forms", "receivers")
+_TABLES = ("ways", "stays", "forms", "receivers")
 # Two examples of each group are enough to show what the group is.
 _GROUPS = """
 WITH members AS (
@@ -55,6 +58,10 @@ class Database:
         questions: the layers of the question.
         shares: the source and destination of each share of a mapping.
         has_capitals: whether some new subject has a capital letter.
+
+    Attributes:
+        view: VIEW, or TABLE where there are few rows: each query plans its views anew, which then
+            takes longer than all else.
     """
 
     def __init__(
@@ -67,9 +74,15 @@ class Database:
         self.questions, self.shares, self.has_capitals = questions, shares, has_capitals
         self._connection = connect(folder)
         self._connection.execute(_HASH64)
-        for file in sorted(folder.glob("*.parquet")):
+        files = sorted(folder.glob("*.parquet"))
+        self.view = "VIEW"
+        if all(file.stat().st_size <= FEW for file in files):
+            self._connection.execute("SET threads = 1")  # others would only wait for work
+            self.view = "TABLE"
+        for file in files:
             relation = self._connection.read_parquet(str(file))
-            (relation.create if file.stem in _SMALL else relation.create_view)(file.stem)
+            is_table = self.view == "TABLE" or file.stem in _TABLES
+            (relation.create if is_table else relation.create_view)(file.stem)
         numbers = [(number,) for number in range(len(questions))]
         self.table("layers", numbers, layer=pa.int32())
         self._once: dict[object, Any] = {}

@@ -25,7 +25,7 @@ _MESSAGES = {
 # Subjects before and after, and what is at stake of their messages. Where weights decide today,
 # each result of today goes to each of the candidate.
 _MOVES = """
-CREATE VIEW moves AS
+CREATE {view} moves AS
 WITH drawn AS (
   SELECT way FROM ways WHERE side = 'before' AND is_legal GROUP BY way HAVING count(*) > 1
 ),
@@ -125,9 +125,9 @@ def changes(database: Database, messages: int) -> tuple[Change, ...]:
 def flows(database: Database) -> tuple[Flow, ...]:
     """The flows between prefixes, the largest first.
 
-    The view `moves` has them by subject, and the table `flows` keeps them all.
+    The view or table `moves` has them by subject, and the table `flows` keeps them all.
     """
-    database.run(_MOVES)
+    database.run(_MOVES.format(view=database.view))
     rows = database.rows(
         "FROM flows ORDER BY parts DESC, coalesce(before, ''::BLOB), coalesce(after, ''::BLOB) "
         "LIMIT ?",

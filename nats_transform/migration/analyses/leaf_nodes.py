@@ -24,7 +24,7 @@ from nats_transform.migration.tables.census import Part, added_up
 
 # What the candidate makes, and the current mappings do not; also a remainder, which is drawn anew.
 _MADE = """
-CREATE TEMP VIEW made AS
+CREATE TEMP {view} made AS
 SELECT o.subject, o.result, sum(o.percent::BIGINT * o.messages)::BIGINT AS messages
 FROM outcomes o JOIN ways a USING (side, way, number)
 WHERE side = 'after' AND a.mapping >= 0 AND o.result IS NOT NULL AND NOT EXISTS (
@@ -49,7 +49,7 @@ def mapped_twice(
         there: the mappings of the other side.
         ask: gives the answer to a question about some subjects.
     """
-    database.run(_MADE)
+    database.run(_MADE.format(view=database.view))
     going = added_up(pa.Table.from_batches(database.batches(_GOING)))
     dry_run = ask(going, Question(there, AccountMappings(())))
     if dry_run.changed_subjects:

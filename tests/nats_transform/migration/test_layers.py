@@ -12,7 +12,7 @@ from jobs.dry_run.settings import read_question
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.mappings.moves import moves
-from nats_transform.migration import DryRun, MigrationFinding, Question
+from nats_transform.migration import DryRun, MigrationFinding, Question, database
 from nats_transform.migration.findings import STOPS_PLAN, Layer
 from nats_transform.migration.room.dependents import streams_with_room, wide
 from nats_transform.streams.consumer import Consumer
@@ -107,6 +107,19 @@ def test_each_layer_is_a_dry_run_of_its_configuration(one: Situation, tmp_path: 
     ]
     last = codes(expected) | {obstacle[:2] for obstacle in refused}
     assert codes([f for f in found.with_room if f.layer is Layer.BOTH]) == last - known
+
+
+@pytest.mark.parametrize(
+    "one", [pytest.param(one, id=one.id) for one in (*SITUATIONS, *PLANNED)[::6]]
+)
+def test_few_rows_are_counted_as_many_are(
+    one: Situation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows are in tables, many in views."""
+    question, few = answers(one, tmp_path)
+    monkeypatch.setattr(database, "FEW", 0)
+    assert one.dry_run(question) == few
+    assert few.findings
 
 
 def test_mappings_that_all_overlap_are_said_to_be_too_many() -> None:
