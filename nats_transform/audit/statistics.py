@@ -238,10 +238,13 @@ def _up_to(counts: Floats, totals: Floats, chance: float) -> Floats:
 
 
 def _quantile(probability: float, totals: Floats, chance: float) -> Floats:
-    """The least count whose `_up_to` reaches a probability; above 10**10 messages, about that."""
-    high = np.ceil(scipy.special.bdtrik(probability, totals, chance))
-    low = np.maximum(high - 1, 0)
-    return np.where(_up_to(low, totals, chance) >= probability, low, high)
+    """The least count whose `_up_to` reaches a probability; above 10**9 messages, about that."""
+    passed = scipy.special.bdtrik(probability, totals, chance)
+    counts: Floats = np.ceil(passed)
+    near = np.flatnonzero(counts - passed > 0.9)  # rounding may have passed a count
+    low = np.maximum(counts[near] - 1, 0)
+    counts[near] = np.where(_up_to(low, totals[near], chance) >= probability, low, counts[near])
+    return counts
 
 
 def _least_size(
