@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,6 +144,16 @@ def failures(result: dg.ExecuteInProcessResult) -> dict[str, str]:
     return found
 
 
+@functools.cache
+def _new_home() -> Path:
+    """The home of an instance without runs; Dagster takes long to make its databases."""
+    home = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, home)
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    dg.DagsterInstance.from_config(str(home)).dispose()
+    return home
+
+
 @contextmanager
 def empty_project(
     root: Path, monkeypatch: pytest.MonkeyPatch, settings: str = ""
@@ -153,7 +167,7 @@ def empty_project(
     )
     monkeypatch.syspath_prepend(str(root / "src"))
     home = root / "dagster"
-    home.mkdir()
+    shutil.copytree(_new_home(), home)
     (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n" + settings)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         yield Project(root, name, instance)
