@@ -22,6 +22,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -155,7 +156,7 @@ class Chain:
             await self._wait_for_turn(self._rate)
         await self._write(message)
         if self._numbers % _FLUSH_EVERY == 0:
-            await self._client._flush_pending()
+            await self._written(self._client._flush_pending())
 
     async def settle(self) -> None:
         """Waits until all that was sent is stored.
@@ -167,7 +168,8 @@ class Chain:
 
     async def _wait_for_turn(self, rate: float) -> None:
         if self._due > time.monotonic():
-            await self._client._flush_pending()  # or what waits there goes out with later ones
+            # Or what waits there goes out with later ones.
+            await self._written(self._client._flush_pending())
             await asyncio.sleep(self._due - time.monotonic())
         # What a slow moment lost is not made up for, or messages would come faster afterwards.
         self._due = max(self._due, time.monotonic() - _CATCH_UP_SECONDS) + 1 / rate
@@ -194,7 +196,14 @@ class Chain:
         self._previous = msg_id
         self._waiting.append((number, message))
         self._unanswered.add(number)
-        await self._client._send_command(frame)
+        await self._written(self._client._send_command(frame))
+
+    async def _written(self, writing: Awaitable[object]) -> None:
+        """Writes to the server; if it takes nothing, the chain breaks."""
+        try:
+            await writing
+        except (nats_errors.Error, OSError):
+            self._is_broken = True
 
     async def _room_for(self, waiting: int) -> None:
         while self._failure is None:

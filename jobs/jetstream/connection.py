@@ -129,15 +129,25 @@ class RawClient(Client):
         await super()._send_command(frame, priority)
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
-        if self._flush_queue is None or not self._flush_queue.full():
-            return await super()._flush_pending(force_flush)
-        try:  # nats-py waits for room without a limit
-            async with asyncio.timeout(WRITE_SECONDS):
-                return await super()._flush_pending(force_flush)
-        except TimeoutError:
-            await _hang_up(self)
-            await self._process_op_err(nats.errors.StaleConnectionError())
-            raise
+        if not force_flush and self._flush_queue is not None and not self._flush_queue.full():
+            return await super()._flush_pending()
+        # nats-py waits without a limit here, and drops what cancels it meanwhile.
+        flush = asyncio.ensure_future(super()._flush_pending(force_flush))
+        left = self._unwritten()
+        try:
+            while not (await asyncio.wait([flush], timeout=WRITE_SECONDS))[0]:
+                if left == (left := self._unwritten()):
+                    await _hang_up(self)
+                    await self._process_op_err(nats.errors.StaleConnectionError())
+                    raise TimeoutError
+            return flush.result()
+        finally:
+            flush.cancel()
+
+    def _unwritten(self) -> int:
+        """How many bytes asyncio has for a server that has not taken them yet."""
+        writer: Any = getattr(self._transport, "_io_writer", None)
+        return 0 if writer is None else int(writer.transport.get_write_buffer_size())
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
         # nats-py writes it before commands that wait to be written: its flush() would not.

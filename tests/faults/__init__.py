@@ -161,9 +161,13 @@ FAULTS = (
         (f"{CHAIN}::test_several_replays_at_once", f"{CHAIN}::test_beside_another_client"),
     ),
     Fault(
-        "nats-server stopped and killed in mid-replay, back after a while or never",
+        "nats-server stopped, killed and frozen in mid-replay, back after a while or never",
         "the replay goes on and stores each message once; or one line after the patience",
-        (f"{CHAIN}::test_a_server_that_restarts", f"{CHAIN}::test_a_server_that_stays_away"),
+        (
+            f"{CHAIN}::test_a_server_that_restarts",
+            f"{CHAIN}::test_a_server_that_stays_away",
+            f"{CHAIN}::test_a_server_that_freezes",
+        ),
     ),
     Fault(
         "the target purged, limited, deleted or made anew in mid-replay",

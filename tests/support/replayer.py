@@ -11,14 +11,19 @@ from jobs.settings.connection import NatsSettings
 VERSION, ARCHIVE = b"a" * 64, b"OLD"
 
 
-def outgoing(stream: str, seq: int) -> Outgoing:
-    """A message of the made-up archive."""
+def outgoing(stream: str, seq: int, width: int = 0) -> Outgoing:
+    """A message of the made-up archive, with a payload of this width."""
     head = b"NATS/1.0\r\n%b: %b %d %b\r\n" % (SOURCE, VERSION, seq, ARCHIVE)
-    return Outgoing(seq, f"{stream}.{seq % 7}".encode(), head, b"%d" % seq)
+    return Outgoing(seq, f"{stream}.{seq % 7}".encode(), head, (b"%d" % seq).rjust(width))
 
 
 async def replay(
-    url: str, stream: str, count: int, rate: float | None = None, patience: float = 30.0
+    url: str,
+    stream: str,
+    count: int,
+    rate: float | None = None,
+    patience: float = 30.0,
+    width: int = 0,
 ) -> Progress:
     """Sends the messages 1..count that the stream does not have."""
     nats = NatsSettings(servers=url, patience=patience)
@@ -33,5 +38,5 @@ async def replay(
         async with chain:
             for seq in range(1, count + 1):
                 if seq not in there:
-                    await chain.send(outgoing(stream, seq))
+                    await chain.send(outgoing(stream, seq, width))
         return chain.progress

@@ -202,6 +202,38 @@ def test_a_server_that_restarts(own: NatsServer, how: signal.Signals) -> None:
     assert stored(stream) == list(range(1, 3001))
 
 
+@pytest.mark.parametrize(
+    "is_back",
+    [
+        pytest.param(True, id="for a while"),
+        pytest.param(False, id="for good", marks=pytest.mark.slow),  # it waits for answers
+    ],
+)
+def test_a_server_that_freezes(
+    own: NatsServer, is_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections stay, and it takes nothing from them: more waits than their buffers hold."""
+    monkeypatch.setattr("jobs.jetstream.connection.WRITE_SECONDS", 0.5)
+    stream = new_stream(own)
+
+    def freeze() -> None:
+        own.process.send_signal(signal.SIGSTOP)
+        if is_back:
+            time.sleep(2)
+            own.process.send_signal(signal.SIGCONT)
+
+    try:
+        if is_back:
+            meanwhile(stream, 400, 150, freeze, width=100_000)
+        else:
+            with pytest.raises(JobError, match="run again to resume"):
+                meanwhile(stream, 400, 150, freeze, width=100_000, patience=1.0)
+    finally:
+        own.process.send_signal(signal.SIGCONT)
+    sent(stream, 400, width=100_000)
+    assert stored(stream) == list(range(1, 401))
+
+
 @pytest.mark.slow
 def test_a_server_that_stays_away(own: NatsServer) -> None:
     stream = new_stream(own)
