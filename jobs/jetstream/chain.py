@@ -300,7 +300,7 @@ class Chain:
         self._unanswered.clear()
         for message in again:
             await self._write(message)
-        await self._client._flush_pending()
+        await self._written(self._client._flush_pending())
 
     async def _news(self) -> dict[int, Replayed | None]:
         """The messages that the stream has after our last known message, up to its end."""
@@ -330,7 +330,7 @@ class Chain:
         until = time.monotonic() + ANSWER_SECONDS
         while self._unanswered and not self._was_away() and time.monotonic() < until:
             self._answered.clear()
-            await self._client._flush_pending()
+            await self._written(self._client._flush_pending())
             try:
                 await asyncio.wait_for(self._answered.wait(), _LOOK_SECONDS)
             except TimeoutError:

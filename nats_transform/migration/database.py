@@ -75,13 +75,13 @@ class Database:
         self._connection = connect(folder)
         self._connection.execute(_HASH64)
         files = sorted(folder.glob("*.parquet"))
-        self.view = "VIEW"
-        if all(file.stat().st_size <= FEW for file in files):
+        has_few = all(file.stat().st_size <= FEW for file in files)
+        self.view = "TABLE" if has_few else "VIEW"
+        if has_few:
             self._connection.execute("SET threads = 1")  # others would only wait for work
-            self.view = "TABLE"
         for file in files:
             relation = self._connection.read_parquet(str(file))
-            is_table = self.view == "TABLE" or file.stem in _TABLES
+            is_table = has_few or file.stem in _TABLES
             (relation.create if is_table else relation.create_view)(file.stem)
         numbers = [(number,) for number in range(len(questions))]
         self.table("layers", numbers, layer=pa.int32())
