@@ -77,10 +77,12 @@ def is_misdated(rows: pa.RecordBatch, *needed: str) -> np.ndarray:
             np.asarray(rows.column(name).view(kind).fill_null(0)) for name, kind in kinds.items()
         )
         misdated = (exact // 1000 != micros) | (exact // _DAY_NS != days)
-    for name in (*kinds, *needed):
+        for name in kinds:
+            if rows.column(name).null_count:
+                misdated &= flags(rows.column(name).is_valid())
+    for name in needed:
         if rows.column(name).null_count:
-            missing = flags(rows.column(name).is_null())
-            misdated = misdated | missing if name in needed else misdated & ~missing
+            misdated |= flags(rows.column(name).is_null())
     return misdated
 
 

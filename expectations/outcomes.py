@@ -60,7 +60,7 @@ class _Words:
         """Whether each value of a column is the word of its state."""
         coded = texts(column)
         numbers = np.array([self._known.get(word, -1) for word in coded.values], np.int32)
-        same: np.ndarray = numbers[coded.numbers] == self._expected[states]
+        same: np.ndarray = numbers.take(coded.numbers) == self._expected.take(states)
         return same
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from expectations.expectation import Expectation, Judgement, Row, no_row
-from expectations.measures import TransformedMeasures, flags
+from expectations.measures import TransformedMeasures
 from nats_transform import AccountMappings
 from nats_transform.audit import End
 from nats_transform.audit.partitions import PartitionedEnd, partitioned_ends
@@ -55,28 +55,30 @@ class Partitions:
         """Counts the rows of a batch, judged by `Outcomes`, and says which of them break a rule."""
         if not self._counts.any():
             return {}
-        states, keys = opinion.states, opinion.hashes.astype(np.int64)
-        counts = self._counts[states]
-        expected = np.where(counts > 0, keys % np.maximum(counts, 1), _NONE)
+        rows = np.flatnonzero(self._counts[opinion.states])
+        states, keys = opinion.states[rows], opinion.hashes[rows].astype(np.int64)
+        expected = keys % self._counts[states]
         # Where the subject is right, its number is, too; else it is read there.
-        numbers = np.where(is_right, expected, _NONE)
-        other = ~is_right & is_of_end & (counts > 0) & flags(mapped.is_valid())
-        places = np.flatnonzero(other)
-        subjects = mapped.take(pa.array(places)).view(pa.binary()).to_pylist()
-        for place, subject in zip(places.tolist(), subjects, strict=True):
-            numbers[place] = _number_in(subject, self._ends[states[place]])
+        numbers = np.where(is_right[rows], expected, _NONE)
+        others = np.flatnonzero(~is_right[rows] & is_of_end[rows])
+        subjects = mapped.take(pa.array(rows[others])).view(pa.binary()).to_pylist()
+        for place, subject in zip(others.tolist(), subjects, strict=True):
+            if subject is not None:
+                numbers[place] = _number_in(subject, self._ends[states[place]])
         there = np.flatnonzero(numbers >= 0)
         ends, every = [end.end for end in self._ends], range(self._counts.max())
         of_ends, numbered = Coded(states[there], ends), Coded(numbers[there], every)
-        for (end, number), rows in combinations(of_ends, numbered):
-            measures.numbers[end][number] += rows
+        for (end, number), count in combinations(of_ends, numbered):
+            measures.numbers[end][number] += count
         there = there[sample_hashes(keys[there]) % self._one_key_in == 0]
         of_ends, numbered = Coded(states[there], ends), Coded(numbers[there], every)
         keyed = Coded(keys[there], range(2**32))
-        for (end, key, number), rows in combinations(of_ends, keyed, numbered):
-            measures.keys[end][key, number] += rows
-        strayed = (numbers != _NONE) & (numbers != expected)
-        return {"outside": numbers == _OUTSIDE, "strayed": strayed}
+        for (end, key, number), count in combinations(of_ends, keyed, numbered):
+            measures.keys[end][key, number] += count
+        outside, strayed = np.zeros((2, len(mapped)), bool)
+        outside[rows] = numbers == _OUTSIDE
+        strayed[rows] = (numbers != _NONE) & (numbers != expected)
+        return {"outside": outside, "strayed": strayed}
 
 
 def _number_in(subject: bytes, of: PartitionedEnd) -> int:

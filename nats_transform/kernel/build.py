@@ -87,7 +87,7 @@ def compile_library(output: Path, folder: Path, scratch: Path, tag: str | None =
         NotCompiled: the compiler is missing or failed.
     """
     target = ("-target", zig_target(tag or platform_tag()))
-    flags = ["-O3", "-s"]
+    flags = ["-O3", "-s", "-fomit-frame-pointer"]  # zig keeps it, which takes 4 % longer
     if "macos" in target[1]:  # its name there would be where it was built
         flags.append(f"-Wl,-install_name,@rpath/{output.name}")
     scratch.mkdir(parents=True, exist_ok=True)
