@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 
 from expectations.expectation import ExpectationResult, Report, Suite, report_on
 from jobs.errors import ConcurrentWrite
+from jobs.files.read import MANY_ROWS
 from jobs.files.scan import Scan
 from jobs.files.transform import WORDS
 from jobs.session import Spark
@@ -49,7 +50,8 @@ class Check:
             WarehouseError: a file cannot be read.
             ChecksBroken: an expectation could not be checked.
         """
-        scan = Scan.of(table, self.spec, files, words=WORDS | {"stream", "cluster"})
+        words = WORDS | {"stream", "cluster"}
+        scan = Scan.of(table, self.spec, files, words=words, most=MANY_ROWS)
         what = f"checking {self.spec.name}"
         report = report_on(
             scan.sum(spark, self.suite.measure, what), self.suite, manifest(table, files)

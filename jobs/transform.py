@@ -29,6 +29,7 @@ from jobs import gate
 from jobs.errors import AccountingError, ArchiveError, JobError
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.engine import engine_of, run
+from jobs.files.read import MANY_ROWS
 from jobs.files.scan import Scan
 from jobs.files.sequences import find_repeated
 from jobs.files.storage import Storage
@@ -150,7 +151,7 @@ def transform(
     branches.fork(settings.warehouse)
     target = tables.open_table(settings.warehouse, specs.TRANSFORMED, create=True)
     files = tables.data_files(source, settings.stream, settings.days)
-    scan = Scan.of(source, specs.MESSAGES, files)
+    scan = Scan.of(source, specs.MESSAGES, files, most=MANY_ROWS)
     tasks, count = scan.tasks, scan.count
     archived = Archived.of(source, settings.stream)
     session = scan.session(spark)

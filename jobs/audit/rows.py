@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from jobs.files.engine import run
 from jobs.files.intact import check_files, not_looked_at
-from jobs.files.read import Reader, Task
+from jobs.files.read import MANY_ROWS, Reader, Task
 from jobs.files.scan import Scan
 from jobs.progress import step
 from jobs.session import Spark
@@ -43,9 +43,6 @@ Parts = Iterator[tuple[int, pa.RecordBatch]]
 
 _WORDS = frozenset({"cluster", "mapping_source", "mapping_destination", "fate", "mapping_version"})
 """Columns with few values, read as dictionaries."""
-_MOST_ROWS = 2**16
-"""Of a batch. Few columns are read, so it is small; with fewer rows, counting takes a tenth longer.
-"""
 _OUTCOMES = frozenset(outcome_schema(pa.string()).names)
 _ALWAYS = (None, None)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -96,7 +93,7 @@ class Reading:
             if is_needed:
                 wanted.add(name)
         needed = (name for name in self.reader.columns if name in wanted)
-        reader = self.reader.only(needed, filled, _MOST_ROWS)
+        reader = self.reader.only(needed, filled, MANY_ROWS)
         for stored in reader(task):
             rows = self._chosen(stored)
             for index, (since, until) in enumerate(self.times):

@@ -45,6 +45,7 @@ class Scan:
         columns: Iterable[str] | None = None,
         *,
         words: frozenset[str] = frozenset(),
+        most: int | None = None,
     ) -> Scan:
         """A scan of some files.
 
@@ -52,8 +53,9 @@ class Scan:
             table: the table that has the files, or will have them.
             columns: the columns of the rows; None is all.
             words: text columns with few values, which are read as dictionaries.
+            most: as of `jobs.files.read.batches`.
         """
-        every = Reader(Storage.of(table), arrow_schema(spec.schema, words), ())
+        every = Reader(Storage.of(table), arrow_schema(spec.schema, words), (), most=most)
         reader = every.only(spec.rows.names if columns is None else columns)
         return cls(reader, tuple(plan(table, files)), sum(file.record_count for file in files))
 
