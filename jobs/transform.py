@@ -165,6 +165,7 @@ def transform(
             apart = folders.enter_context(staging.new_files(aside_table))
             quarantine = Quarantine(sift, apart, arrow_schema(aside_table.schema(), WORDS))
         is_narrow = settings.columns == "outcomes"
+        narrow = archived.narrow_of(settings.days) if archived.messages and is_narrow else None
         reader, stored = scan.reader, arrow_schema(target.schema(), WORDS)
         if is_narrow:
             reader = reader.only(NARROW)
@@ -178,7 +179,7 @@ def transform(
             version=version,
             # The gate computes them of what it reads back, if it knows what the archive's must be.
             is_digested=settings.no_checks or not archived.messages,
-            is_narrow=is_narrow,
+            is_summed=is_narrow and narrow is None,
             quarantine=quarantine,
         )
         with step(f"mapping {settings.stream}", count):
@@ -190,9 +191,10 @@ def transform(
         read = Digest(rows, sum((result.archive for result in done), Digest()).total)
         archive = Digest(count - aside.rows, read.total)
         ingested = archived.digest_of(settings.days) - aside
-        # Of a narrow table, the digest is that of the columns that were read.
         if archived.messages and not is_narrow:
             archive = ingested
+        elif narrow is not None:
+            archive = narrow
         if settings.no_checks:
             _check_accounts(settings.stream, count - aside.rows, read, archive)
     fates = sum((result.fates for result in done), Counter[str]())

@@ -81,7 +81,7 @@ class TransformTask:
         stored: the columns to write, with their Iceberg numbers.
         version: the version of the mappings and the seed.
         is_digested: whether nobody else computes the digests.
-        is_narrow: whether nobody knows the digest of the columns of messages that are read.
+        is_summed: whether nobody knows the digest of the columns of messages that are read.
         quarantine: what keeps rows out of the table; None if nothing does.
     """
 
@@ -92,7 +92,7 @@ class TransformTask:
     program: Program
     version: str
     is_digested: bool
-    is_narrow: bool = False
+    is_summed: bool = False
     quarantine: Quarantine | None = None
 
     def __call__(self, task: Task) -> Done:
@@ -123,7 +123,7 @@ class TransformTask:
                         apart = apart.append_column("quarantined", why)
                         aside.write(stored_rows(apart, self.quarantine.stored))
                         rows = rows.filter(faults.is_null())
-                if self.is_digested or self.is_narrow:
+                if self.is_digested or self.is_summed:
                     # Of the new rows, so that it also shows whether mapping has changed a message.
                     archive += Digest(*digest_batch(rows, columns_of_messages(rows)))
                 if self.is_digested:

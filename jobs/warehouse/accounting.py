@@ -64,6 +64,7 @@ class Archived(BaseModel):
         first_seq, last_seq: the first and the last sequence that a row has, or had until it was
             erased.
         days: the number of messages and the digest of each day.
+        narrow: the digest of each day, of the columns in `NARROW`; older releases did not note it.
         subject: the filter that the stream is archived with.
         erased: what stays of messages that were erased.
     """
@@ -78,6 +79,7 @@ class Archived(BaseModel):
     bytes: int = 0
     digest: str = str(Digest())
     days: dict[date, tuple[int, str]] = {}
+    narrow: dict[date, str] = {}
     subject: str | None = None
     erased: tuple[Tombstone, ...] = ()
 
@@ -162,6 +164,14 @@ class Archived(BaseModel):
         wanted = [day for day in self.days if days is None or day in days]
         return sum((Digest.parse(*self.days[day]) for day in wanted), Digest())
 
+    def narrow_of(self, days: Sequence[date] | None = None) -> Digest | None:
+        """The same of the columns in `NARROW`; None if that of a day is not known."""
+        wanted = [day for day in self.days if days is None or day in days]
+        if not self.narrow.keys() >= set(wanted):
+            return None
+        known = (Digest.parse(self.days[day][0], self.narrow[day]) for day in wanted)
+        return sum(known, Digest())
+
     def add(
         self,
         covered: Coverage,
@@ -175,6 +185,11 @@ class Archived(BaseModel):
         )
         total = sum(accounts.values(), start=had)
         days = {day: self.digest_of([day]) + account.digest for day, account in accounts.items()}
+        narrow = {
+            day: str(known + account.narrow)
+            for day, account in accounts.items()
+            if (known := self.narrow_of([day])) is not None
+        }
         return self.model_copy(
             update={
                 "covered": str(self.coverage | covered),
@@ -185,6 +200,7 @@ class Archived(BaseModel):
                 "bytes": total.bytes,
                 "digest": str(total.digest),
                 "days": self.days | {day: (bag.rows, str(bag)) for day, bag in days.items()},
+                "narrow": self.narrow | narrow,
                 "subject": subject,
             }
         )
@@ -211,6 +227,11 @@ class Archived(BaseModel):
         }
         known = {day: left[day] for day in left if day in self.days}  # of tables that we ingested
         days = {day: self.digest_of([day]) - known[day].digest for day in known}
+        narrow = {day: digest for day, digest in self.narrow.items() if day not in known} | {
+            day: str(its - known[day].narrow)
+            for day, bag in days.items()
+            if bag.rows and (its := self.narrow_of([day])) is not None
+        }
         gone = sum(known.values(), Total())
         stay = Digest.parse(self.messages, self.digest) - gone.digest
         return self._changed([stone.name], new).model_copy(
@@ -220,6 +241,7 @@ class Archived(BaseModel):
                 "bytes": self.bytes - gone.bytes,
                 "days": {day: self.days[day] for day in self.days.keys() - days}
                 | {day: (bag.rows, str(bag)) for day, bag in days.items() if bag.rows},
+                "narrow": narrow,
             }
         )
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
-from nats_transform.kernel.messages import HEADERS, MESSAGES, PAIR
+from nats_transform.kernel.messages import HEADERS, MESSAGES, NARROW, PAIR
 
 DAY_NS = 86_400 * 1_000_000_000
 
@@ -115,21 +115,26 @@ class Total:
         first, last: the first and last sequence; None if there are no messages.
         bytes: the size of the payloads.
         digest: the digest, which includes the number of rows.
+        narrow: that of the columns in `NARROW`; empty of rows that lack one.
     """
 
     first: int | None = None
     last: int | None = None
     bytes: int = 0
     digest: Digest = field(default_factory=Digest)
+    narrow: Digest = field(default_factory=Digest)
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, columns: Sequence[str] | None = None) -> Total:
-        """The sums over some rows; the digest is that of some columns, or of all."""
+        """The sums over some rows; with columns that are given, only the digest of these."""
         bounds = pc.min_max(rows.column("seq")).as_py()
         payloads = rows.column("data") if "data" in rows.schema.names else pa.array([], pa.binary())
         size = pc.sum(pc.binary_length(payloads)).as_py() or 0
         digest = Digest(*digest_batch(rows, columns))
-        return cls(bounds["min"], bounds["max"], size, digest)
+        narrow = Digest()
+        if columns is None and set(NARROW) <= set(rows.schema.names):
+            narrow = Digest(*digest_batch(rows, NARROW))
+        return cls(bounds["min"], bounds["max"], size, digest, narrow)
 
     def __add__(self, other: Total) -> Total:
         return Total(
@@ -137,4 +142,5 @@ class Total:
             max((seq for seq in (self.last, other.last) if seq is not None), default=None),
             self.bytes + other.bytes,
             self.digest + other.digest,
+            self.narrow + other.narrow,
         )

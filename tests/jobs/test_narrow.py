@@ -6,23 +6,26 @@ import json
 import random
 import re
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
 import polars
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from jobs.audit.run import run as audit
 from jobs.compare import compare
 from jobs.erase import erase
-from jobs.errors import ArchiveError, JobError
+from jobs.errors import AccountingError, ArchiveError, JobError
 from jobs.export import export
 from jobs.files.narrow import is_narrow, joined
+from jobs.files.scan import Scan, digested
 from jobs.files.selection import Selection
 from jobs.ingest import ingest
 from jobs.jetstream.process import NatsServer
@@ -34,16 +37,19 @@ from jobs.settings.erase import EraseSettings
 from jobs.settings.export import ExportSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.replay import ReplaySettings
+from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.transform import TransformResult
+from jobs.transform import TransformResult, transform
+from jobs.warehouse.accounting import Archived
 from jobs.warehouse.folder import place as path_of
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from jobs.warehouse.tables import data_files, open_table
+from jobs.warehouse.tables import PROPERTY, data_files, open_table, stream_and_day
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
 from nats_transform.config import mapping_version
+from nats_transform.digest import Digest
+from nats_transform.kernel.messages import NARROW, WIDE
 from nats_transform.kernel.messages import TRANSFORMED as COLUMNS
-from nats_transform.kernel.messages import WIDE
 from nats_transform.spark import with_messages
 from tests.support.jobs import HERE, dumped, ingested, on, promoted, transformed, verified
 from tests.support.streams import Stream
@@ -115,6 +121,58 @@ def test_narrow_files_follow_those_of_messages(warehouse: Warehouse) -> None:
     full = run(warehouse, "all")
     assert full.fates == result.fates
     assert not is_narrow(table, data_files(open_table(warehouse, TRANSFORMED)))
+
+
+@pytest.mark.parametrize("columns", ["all", "outcomes"])
+def test_a_subject_that_changed_since_the_ingest(warehouse: Warehouse, columns: Columns) -> None:
+    add(warehouse, 1, COUNT)
+    path = data_files(open_table(warehouse, MESSAGES))[0].file_path.removeprefix("file://")
+    rows = pq.read_table(path, partitioning=None)
+    place = rows.schema.get_field_index("subject")
+    subjects = rows["subject"].to_pylist()
+    subjects[subjects.index("else")] = "other"
+    pq.write_table(rows.set_column(place, rows.schema.field(place), [subjects]), path)
+    settings = TransformSettings(
+        stream="S", mapping=Path("-"), warehouse=warehouse, tolerance=20, columns=columns
+    )
+    assert "ExpectArchiveToBeAsIngested" in str(transform(HERE, settings, MAPPINGS).refused)
+    with pytest.raises(AccountingError, match="so a file was changed"):
+        transform(HERE, settings.model_copy(update={"no_checks": True}), MAPPINGS)
+
+
+def test_the_accounts_have_the_digest_of_narrow_columns(warehouse: Warehouse) -> None:
+    def in_files() -> dict[date, Digest]:
+        table = open_table(warehouse, MESSAGES)
+        day_of, found = stream_and_day(table), defaultdict[date, Digest](Digest)
+        for file in data_files(table):
+            found[day_of(file)[1]] += digested(Scan.of(table, MESSAGES, [file], NARROW))
+        return found
+
+    def known() -> dict[date, Digest | None]:
+        archived = Archived.of(open_table(warehouse, MESSAGES), "S")
+        return {day: archived.narrow_of([day]) for day in archived.days}
+
+    add(warehouse, 1, 50)
+    settings = EraseSettings(stream="S", seq="10..20", reason="test", yes=True, warehouse=warehouse)
+    assert erase(HERE, settings).refused is None
+    add(warehouse, 51, 50)
+    assert known() == in_files()
+    assert erase(HERE, settings.model_copy(update={"seq": "1..80"})).refused is None
+    assert known() == in_files()
+    assert len(known()) == 1
+    # Older releases noted none: what they have of a day cannot be known from later ingests.
+    table = open_table(warehouse, MESSAGES)
+    key = PROPERTY + Archived.key("S")
+    accounts = json.loads(table.properties[key])
+    del accounts["narrow"]
+    table.transaction().set_properties({key: json.dumps(accounts)}).commit_transaction()
+    add(warehouse, 101, 50)
+    later = {"seq": 151, "ts": "2026-03-05T00:00:00Z", "subject": "a.1"}
+    ingested(warehouse, dumped(warehouse.folder.parent / "later.jsonl", [later]))
+    _, second, _ = sorted(in_files())
+    assert known() == in_files() | {second: None}
+    run(warehouse, "outcomes")
+    assert verified(warehouse, tolerance=20).holds
 
 
 def exported(warehouse: Warehouse, branch: str | None, to: Path) -> dict[str, bytes]:
