@@ -2,10 +2,10 @@
 
 Run: python benchmarks/narrow.py [--messages N] [--rounds N]
 
-For payloads of 1 KiB and of 64 bytes, one day is transformed in this process with all columns and
-with `columns: outcomes`, in turn, checks included. Reported are processor seconds, medians of the
-rounds. Fails if a narrow table takes more than a quarter of those of the full one with 1 KiB, or
-more than 0.6 with 64 bytes.
+For payloads of 1 KiB and, five times as many messages, of 64 bytes, one day is transformed in this
+process with all columns and with `columns: outcomes`, in turn, checks included. Reported are
+processor seconds, medians of the rounds. Fails if a narrow table takes more than a quarter of those
+of the full one with 1 KiB, or more than 0.6 with 64 bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
 
-BUDGETS = {1024: 0.25, 64: 0.6}
+BUDGETS = {1024: (0.25, 1), 64: (0.6, 5)}
+"""Of each size of payloads, the most that a narrow table may take, and the share of messages."""
 STREAM = "S"
 
 
@@ -77,9 +78,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     is_over = False
-    for payload, budget in BUDGETS.items():
+    for payload, (budget, times) in BUDGETS.items():
+        messages = times * options.messages
         with tempfile.TemporaryDirectory(prefix="nats-transform-") as folder:
-            warehouse = make(Path(folder), options.messages, payload)
+            warehouse = make(Path(folder), messages, payload)
             seconds: dict[Literal["all", "outcomes"], list[float]] = {"all": [], "outcomes": []}
             for _ in range(options.rounds):
                 for columns, measured in seconds.items():
@@ -87,7 +89,7 @@ def main() -> None:
         full, narrow = map(statistics.median, seconds.values())
         is_over |= narrow > budget * full
         print(
-            f"{options.messages:,} messages of {payload} bytes: all columns {full:.2f} s of "
+            f"{messages:,} messages of {payload} bytes: all columns {full:.2f} s of "
             f"processor, outcomes {narrow:.2f}, {narrow / full:.2f} of it (at most {budget})",
             flush=True,
         )
