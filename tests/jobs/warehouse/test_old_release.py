@@ -20,7 +20,7 @@ from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import open_table, snapshot_properties
 from nats_transform.digest import Digest
 from tests.support.command import nats_transform
-from tests.support.jobs import HERE, transformed
+from tests.support.jobs import HERE, transformed, verified
 from tests.support.streams import new_stream
 
 ARCHIVE = Path(__file__).parent / "archive-0.1.0"
@@ -67,6 +67,15 @@ def test_is_transformed_to_the_same_digest_with_new_columns(old: Warehouse) -> N
 def test_is_transformed_again_without_a_change(old: Warehouse) -> None:
     transform_again(old)
     assert transform_again(old).digest == TRANSFORM
+
+
+def test_outcomes_alone_are_held_against_the_files(old: Warehouse) -> None:
+    """It noted no digest of the columns that they have."""
+    assert Archived.of(open_table(old, MESSAGES), "OLD").narrow_of() is None
+    result = transformed(old, MAPPING, stream="OLD", seed=3, columns="outcomes")
+    assert (result.messages, result.fates) == (40, FATES)
+    checked = verified(old, stream="OLD").tables[-1]
+    assert (checked.table, checked.report.success) == (TRANSFORMED.name, True)
 
 
 @pytest.mark.spark
