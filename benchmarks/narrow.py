@@ -29,7 +29,7 @@ from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
 
 BUDGETS = {1024: (0.25, 1), 64: (0.6, 5)}
-"""Of each size of payloads, the most that a narrow table may take, and the share of messages."""
+"""By the size of payloads: the most that a narrow table may take, and messages for one of N."""
 STREAM = "S"
 
 

@@ -166,6 +166,7 @@ def transform(
             quarantine = Quarantine(sift, apart, arrow_schema(aside_table.schema(), WORDS))
         is_narrow = settings.columns == "outcomes"
         narrow = archived.narrow_of(settings.days) if archived.messages and is_narrow else None
+        is_known = archived.messages > 0 and (narrow is not None or not is_narrow)
         reader, stored = scan.reader, arrow_schema(target.schema(), WORDS)
         if is_narrow:
             reader = reader.only(NARROW)
@@ -178,8 +179,7 @@ def transform(
             program=compile_mappings(mappings, settings.seed),
             version=version,
             # The gate computes them of what it reads back, if it knows what the archive's must be.
-            is_digested=settings.no_checks or not archived.messages,
-            is_summed=is_narrow and narrow is None,
+            is_digested=settings.no_checks or not is_known,
             quarantine=quarantine,
         )
         with step(f"mapping {settings.stream}", count):
@@ -191,10 +191,8 @@ def transform(
         read = Digest(rows, sum((result.archive for result in done), Digest()).total)
         archive = Digest(count - aside.rows, read.total)
         ingested = archived.digest_of(settings.days) - aside
-        if archived.messages and not is_narrow:
-            archive = ingested
-        elif narrow is not None:
-            archive = narrow
+        if is_known:
+            archive = ingested if narrow is None else narrow
         if settings.no_checks:
             _check_accounts(settings.stream, count - aside.rows, read, archive)
     fates = sum((result.fates for result in done), Counter[str]())

@@ -116,10 +116,10 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         version = tables.mapping_version_of(table, transformed[day][0])
         of_version[version, narrow.is_narrow(table, transformed[day])].append(day)
     for (version, is_narrow), its_days in of_version.items():
-        archive = archived.digest_of(its_days) - _quarantined(spark, settings, its_days)
-        if is_narrow and (known := archived.narrow_of(its_days)) is not None:
-            archive = known
-        elif is_narrow:
+        archive = archived.narrow_of(its_days)
+        if not is_narrow:
+            archive = archived.digest_of(its_days) - _quarantined(spark, settings, its_days)
+        elif archive is None:
             scan = Scan.of(messages, MESSAGES, _files(by_day, its_days), NARROW)
             archive = scan.sum(spark, digested, "counting messages")
         recorded = versions.find(settings.warehouse, version)

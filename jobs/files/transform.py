@@ -81,7 +81,6 @@ class TransformTask:
         stored: the columns to write, with their Iceberg numbers.
         version: the version of the mappings and the seed.
         is_digested: whether nobody else computes the digests.
-        is_summed: whether nobody knows the digest of the columns of messages that are read.
         quarantine: what keeps rows out of the table; None if nothing does.
     """
 
@@ -92,7 +91,6 @@ class TransformTask:
     program: Program
     version: str
     is_digested: bool
-    is_summed: bool = False
     quarantine: Quarantine | None = None
 
     def __call__(self, task: Task) -> Done:
@@ -123,10 +121,9 @@ class TransformTask:
                         apart = apart.append_column("quarantined", why)
                         aside.write(stored_rows(apart, self.quarantine.stored))
                         rows = rows.filter(faults.is_null())
-                if self.is_digested or self.is_summed:
+                if self.is_digested:
                     # Of the new rows, so that it also shows whether mapping has changed a message.
                     archive += Digest(*digest_batch(rows, columns_of_messages(rows)))
-                if self.is_digested:
                     digest += Digest(*digest_batch(_with_nulls(rows)))
                 fates += _counts(rows.column("fate"))
                 writer.write(stored_rows(rows, self.stored))
