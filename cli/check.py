@@ -24,7 +24,7 @@ from jobs.settings.base import Name, Option, setting
 from jobs.settings.connection import NatsSettings, ShownSettings
 from jobs.settings.output import NEVER
 from nats_transform.collector import no_search_for_cycles
-from nats_transform.errors import InvalidConfig, UnknownAccount, printable, shown
+from nats_transform.errors import InvalidConfig, UnknownAccount, printable, sentence, shown
 from nats_transform.lint.findings import CODES, Finding, Severity
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import decode, encode
@@ -295,7 +295,9 @@ def _overwrite(file: Path, text: str) -> None:
             shutil.copymode(file, part)
             part.write_bytes(encode(text))
     except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}; it was not changed") from error
+        raise click.ClickException(
+            sentence("check-not-written", file=file, reason=error.strerror)
+        ) from error
 
 
 def _refused(error: InvalidConfig, file: str) -> Finding:
@@ -308,14 +310,16 @@ def _open(file: str) -> BinaryIO:
     try:
         mode = os.stat(file).st_mode
         if stat.S_ISDIR(mode):
-            raise click.ClickException(f"{file}: this is a folder; give the files in it")
+            raise click.ClickException(sentence("check-folder", file=file))
         # Opening a pipe would wait for its writer.
         if not stat.S_ISREG(mode):
-            raise click.ClickException(f"{file}: not a regular file")
+            raise click.ClickException(sentence("check-not-regular", file=file))
         return open(file, "rb")
     except OSError as error:
         cure = "; give a file's name, we don't read standard input" if file == "-" else ""
-        raise click.ClickException(f"{file}: {error.strerror}{cure}") from error
+        raise click.ClickException(
+            sentence("check-unreadable", file=file, reason=error.strerror, cure=cure)
+        ) from error
 
 
 def _lines(file: str) -> Iterator[str]:

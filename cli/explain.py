@@ -10,7 +10,7 @@ from cli.command import command as cli_command
 from cli.command import output, print_result
 from cli.output import Verdict, print_line, print_table
 from jobs.settings.base import Settings, setting
-from nats_transform.errors import did_you_mean, printable
+from nats_transform.errors import did_you_mean, printable, sentence
 
 
 class ExplainSettings(Settings):
@@ -45,7 +45,9 @@ def command(settings: ExplainSettings, asked: Any) -> None:
         known = [entry.code for entry in explanations()]
         near = did_you_mean(settings.code or "", known)
         cure = near or "; nats-transform explain lists all codes"
-        raise click.UsageError(f"no finding has the code {printable(settings.code or '')}{cure}")
+        raise click.UsageError(
+            sentence("no-such-finding", code=printable(settings.code or ""), cure=cure)
+        )
 
     def show() -> None:
         if settings.code is None:

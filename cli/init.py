@@ -20,7 +20,7 @@ from cli.project import FILE
 from jobs.settings.base import Settings, setting
 from jobs.settings.connection import NatsSettings
 from jobs.settings.mappings import Account
-from nats_transform.errors import printable
+from nats_transform.errors import printable, sentence
 
 _WORKFLOW = ".github/workflows/nats-transform.yml"
 _CENSUS = "census.parquet"
@@ -86,9 +86,7 @@ def command(settings: InitSettings, asked: Any) -> None:
     stream = settings.stream
     if settings.candidate is None:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise click.UsageError(
-                "give --candidate FILE: without a terminal, init can't ask for it"
-            )
+            raise click.UsageError(sentence("init-without-terminal"))
         given = click.prompt("File with the mappings", default="new.conf", err=True)
         stream = stream or click.prompt(
             "Stream, or nothing for all", default="", show_default=False, err=True
@@ -99,7 +97,7 @@ def command(settings: InitSettings, asked: Any) -> None:
     if stream:
         _plain("the stream", stream)
     if settings.dagster and not stream:
-        raise click.UsageError("an archive holds one stream: give --stream NAME")
+        raise click.UsageError(sentence("init-without-stream"))
     context = click.get_current_context().params.get("context")
     if context is not None:
         _plain("the context", context)
@@ -141,20 +139,18 @@ def _mapping(given: str) -> str:
     if not os.path.isfile(given):
         example = 'mappings { "orders.*": "shop.$1" }'
         raise click.UsageError(
-            f"there is no file {printable(given)}: write the mappings first, such as {example}"
+            sentence("init-without-file", file=printable(given), example=example)
         )
     path = Path(os.path.relpath(given)).as_posix()
     if path.startswith("../"):
-        raise click.UsageError(f"{given} is not in this folder, so a workflow here can't see it")
+        raise click.UsageError(sentence("init-file-elsewhere", file=given))
     _plain("the mapping file", path)
     return path
 
 
 def _plain(what: str, name: str) -> None:
     if _PLAIN.fullmatch(name) is None:
-        raise click.UsageError(
-            f"{what} {printable(name)} cannot be in a workflow: use only letters, digits and ./_=+-"
-        )
+        raise click.UsageError(sentence("init-name", what=what, name=printable(name)))
 
 
 def _project(account: str, mapping: str, stream: str, context: str | None) -> str:
@@ -248,10 +244,7 @@ def _refuse_overwriting(*names: str) -> None:
     there = [name for name in names if os.path.lexists(name)]
     if there:
         more = f" (and {len(there) - 1:,} more)" if there[1:] else ""
-        raise click.ClickException(
-            f"{there[0]}{more} exists already, so nothing was written: move it away, or write "
-            "what is missing by hand"
-        )
+        raise click.ClickException(sentence("init-exists", file=there[0], more=more))
 
 
 def _write(files: Files) -> None:

@@ -19,7 +19,7 @@ import click
 from cli.output import DEBUG, debug, print_line, print_lines
 from jobs.ending import INTERRUPTED, PIPE_CLOSED, UNUSABLE, ended_by_signals, leave, reason_of
 from nats_transform.collector import leave_out_modules
-from nats_transform.errors import did_you_mean, printable
+from nats_transform.errors import did_you_mean, printable, sentence
 
 # Panel -> command -> what it is for, in the order of a newcomer's needs. Its module has its name.
 PANELS = {
@@ -94,7 +94,9 @@ class CommandLine(click.Group):
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             other = f"; did you mean {_ELSEWHERE[name]}?" if name in _ELSEWHERE else ""
             other = other or did_you_mean(name, COMMANDS)
-            raise click.UsageError(f"No such command {printable(name)}{other}", ctx)
+            raise click.UsageError(
+                sentence("no-such-command", name=printable(name), hint=other), ctx
+            )
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

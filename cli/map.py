@@ -12,7 +12,7 @@ from cli.command import Command, end, form_of, output
 from cli.command import command as cli_command
 from cli.output import print_json, print_line, print_subject
 from jobs.settings.base import Seed, Settings, setting
-from nats_transform.errors import InvalidTransform, printable
+from nats_transform.errors import InvalidTransform, printable, sentence
 from nats_transform.mappings.draw import mapping_key, message_entropy
 from nats_transform.mappings.mapping import EMPTY_RESULT, Fate
 from nats_transform.mappings.subject import EMPTY_TOKEN, SEPARATOR, decode, literal_fault
@@ -103,7 +103,7 @@ def _transform(source: str, destination: str) -> Transform:
         if "" not in destination.split(SEPARATOR):
             raise
         cure = "if it had a $1, the shell replaced it: put the destination in single quotes"
-        raise click.ClickException(f"{error}; {cure}") from error
+        raise click.ClickException(sentence("map-not-utf8", reason=error, cure=cure)) from error
 
 
 @dataclass(frozen=True)

@@ -101,11 +101,13 @@ class Project:
     ) -> SettingOption:
         if key not in known:
             hint = did_you_mean(key, [*known, *tables])
-            raise InvalidProject(f"{self.place(*keys)}: no option{of} is {printable(key)}{hint}")
+            raise InvalidProject(
+                "project-no-option", place=self.place(*keys), of=of, key=printable(key), hint=hint
+            )
         option = known[key].setting.option
         if option.cure and option.in_project is None:
             where = f"{self.place(*keys)}: {key} cannot be in a project file"
-            raise InvalidProject(f"{where}, {option.cure}")
+            raise InvalidProject("project-unfit", where=where, cure=option.cure)
         return known[key]
 
     def _value(self, setting: Setting, value: Any, keys: tuple[str, ...]) -> Any:
@@ -117,7 +119,9 @@ class Project:
             if not isinstance(item, kind) or isinstance(item, bool) != setting.is_flag:
                 what = "true or false" if setting.is_flag else "text or a number"
                 what = "a list of lists" if is_list else what
-                raise InvalidProject(f"{self.place(*keys)}: {keys[-1]} must be {what}")
+                raise InvalidProject(
+                    "project-must-be", place=self.place(*keys), option=keys[-1], kind=what
+                )
         if setting.is_flag:
             return value
         texts = [
@@ -131,20 +135,19 @@ class Project:
     def _text(self, setting: Setting, value: object, keys: tuple[str, ...]) -> str:
         text, allowed = str(value), setting.option.in_project
         if allowed is not None and re.fullmatch(allowed, text, re.DOTALL) is None:
-            raise InvalidProject(f"{self.place(*keys)}: {setting.option.cure}")
+            raise InvalidProject(
+                "project-invalid", place=self.place(*keys), cure=setting.option.cure
+            )
         if not setting.is_path or ("://" in text and not setting.option.is_written):
             return text
         if "\0" in text:
-            raise InvalidProject(
-                f"{self.place(*keys)}: {keys[-1]} is no path, because it has a NUL character"
-            )
+            raise InvalidProject("project-nul", place=self.place(*keys), option=keys[-1])
         # As a shell does, it leaves a `~user` that nobody knows.
         path = self.path.parent / os.path.expanduser(text)
         inside = os.path.realpath(self.path.parent)
         if setting.option.is_written and not Path(os.path.realpath(path)).is_relative_to(inside):
             raise InvalidProject(
-                f"{self.place(*keys)}: {keys[-1]} must be inside the folder of this file, because "
-                f"its author would choose what is overwritten: give it with --{setting.name}"
+                "project-outside", place=self.place(*keys), option=keys[-1], flag=setting.name
             )
         return str(path)
 
@@ -167,10 +170,7 @@ def find(folder: Path) -> Project | None:
             path = parent / name
             if path.is_file() and (project := _read(path)) is not None:
                 if path.stat().st_uid not in (os.geteuid(), 0, folder.stat().st_uid):
-                    raise InvalidProject(
-                        f"{path} belongs to another user, who would choose your options: remove "
-                        "it, take it over with chown, or work in another folder"
-                    )
+                    raise InvalidProject("project-of-another-user", path=path)
                 return project
     return None
 
@@ -186,7 +186,7 @@ def _read(path: Path) -> Project | None:
     except (OSError, ValueError) as error:
         if path.name == _PYPROJECT:
             return None  # for its own programs to say
-        raise InvalidProject(f"{path}: {error}") from error
+        raise InvalidProject("project-unreadable", path=path, reason=error) from error
     if path.name == _PYPROJECT:
         tool = values.get("tool")
         values = tool.get("nats-transform") if isinstance(tool, dict) else None
@@ -194,7 +194,7 @@ def _read(path: Path) -> Project | None:
         return None
     if not isinstance(values, dict):
         where = Project(path, text, {}).place()
-        raise InvalidProject(f"{where}: nats-transform must be a table: write [{_TABLE}]")
+        raise InvalidProject("project-not-a-table", where=where, table=_TABLE)
     return Project(path, text, values)
 
 

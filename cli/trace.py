@@ -13,7 +13,7 @@ from jobs.jetstream.shown import with_files
 from jobs.settings.base import Name, Settings, setting
 from jobs.settings.connection import ShownSettings
 from jobs.settings.mappings import LeafNodeSettings
-from nats_transform.errors import shown
+from nats_transform.errors import sentence, shown
 from nats_transform.mappings.subject import is_valid_publish_subject
 from nats_transform.mappings.unseen import Unseen, unseen_line
 
@@ -75,7 +75,7 @@ def command(settings: TraceSettings, asked: Settings) -> None:
         _live(settings, asked)
         return
     if settings.mapping is None and settings.streams is None and settings.nats is None:
-        raise click.UsageError("give --mapping, --streams or a server")
+        raise click.UsageError(sentence("trace-nothing"))
     from nats_transform.config import load_consumers, load_mappings, load_streams
     from nats_transform.streams.trace import UNSEEN_CLUSTER, trace
 
@@ -106,11 +106,9 @@ def _live(settings: TraceSettings, asked: Settings) -> None:
     from jobs.live_trace import live_trace
 
     if settings.leaf_node is not None:
-        raise click.UsageError("--live can't compare beyond a leaf node: leave out --leaf-node")
+        raise click.UsageError(sentence("live-beyond-leaf"))
     if settings.nats is None:
-        raise click.UsageError(
-            "--live needs a server: give --server or --context, and no --streams"
-        )
+        raise click.UsageError(sentence("live-without-server"))
     traced = live_trace(
         settings.subject, settings.nats, settings.mapping, settings.account, settings.cluster
     )

@@ -23,6 +23,7 @@ from expectations.expectation import Report, Suite
 from nats_transform import AccountMappings
 from nats_transform.config import from_canonical
 from nats_transform.digest import Digest
+from nats_transform.errors import InvalidValue
 from nats_transform.kernel.messages import MESSAGES, TRANSFORMED
 
 FILE = "file_path"
@@ -59,9 +60,8 @@ def measures_of(frame: Any, suite: Suite, read: ReadFiles) -> Any:
     """
     columns = [FILE] if FILE in frame.columns else _COLUMNS[suite.name].names
     if lacking := [name for name in columns if name not in frame.columns]:
-        raise ValueError(
-            f"a batch for an expectation about {suite.name} needs the column {FILE}, or all "
-            f"columns of {suite.name}; it lacks {', '.join(lacking)}"
+        raise InvalidValue(
+            "batch-lacks-columns", suite=suite.name, needed=FILE, lacking=", ".join(lacking)
         )
     rows_of = partial(_rows, suite.name, read)
     if isinstance(frame, pd.DataFrame):

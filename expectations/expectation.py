@@ -204,7 +204,9 @@ def report_on(measures: Any, suite: Suite, files: Iterable[Row] = ()) -> Report:
             judgement = expectation.judge(measures)
         except Exception as error:
             why = visible((str(error).strip() or type(error).__name__).splitlines()[0])
-            raise ChecksBroken(f"{expectation.name} could not be checked: {why}") from error
+            raise ChecksBroken(
+                "expectation-unchecked", expectation=expectation.name, reason=why
+            ) from error
         result = ExpectationResult(
             judgement.success,
             visible(judgement.observed),

@@ -50,8 +50,7 @@ class Sieve:
                 kind = expectation.expectation_type
                 if not isinstance(expectation, _OF_SINGLE_ROWS) or kind in _OF_ALL_ROWS:
                     raise ChecksBroken(
-                        f"suite {suite.name}: {kind} says nothing about single "
-                        "rows, so it can't quarantine one; put it into another suite"
+                        "expectation-not-of-rows", suite=suite.name, expectation=kind
                     )
 
     def __call__(self, rows: pa.RecordBatch) -> list[str | None]:
@@ -70,7 +69,7 @@ class Sieve:
             for result in results:
                 reason = f"{suite.name}: {result.expectation_config.type}"
                 if (fault := fault_of(result)) is not None:
-                    raise ChecksBroken(f"suite {reason}: {fault}")
+                    raise ChecksBroken("suite-broken", suite=reason, fault=fault)
                 for place in result.result.get("unexpected_index_list") or ():
                     reasons[place] = reasons[place] or reason
         return reasons

@@ -21,6 +21,7 @@ from jobs.registry import JOBS, document, is_fine
 from jobs.settings.output import NEVER, output_settings
 from jobs.settings.parameters import parameters_of, read
 from jobs.settings.spark import SparkSettings
+from nats_transform.errors import sentence
 from nats_transform.untrusted import in_a_log, json_text, one_line, visible
 
 _LEVELS = dict.fromkeys(level for job in JOBS.values() for level in job.levels)
@@ -43,14 +44,14 @@ def command(job: str, settings: BinaryIO, debug: bool, **given: object) -> int:
     spark, output = read(SparkSettings, context), read(_OUTPUT, context).model_dump()
     report, level = output["report"], output["fail_on"]
     if report is not None and chosen.page is None:
-        raise click.UsageError(f"--report: job {job} doesn't write a page")
+        raise click.UsageError(sentence("job-without-page", job=job))
     if context.get_parameter_source("fail_on") is ParameterSource.DEFAULT:
         level = next(iter(chosen.levels), NEVER)
     elif level not in (*chosen.levels, *([NEVER] if chosen.levels else [])):
         levels = (
             ", ".join((*chosen.levels, NEVER)) if chosen.levels else "nothing: it judges nothing"
         )
-        raise click.UsageError(f"--fail-on: job {job} takes {levels}")
+        raise click.UsageError(sentence("job-fail-on", job=job, levels=levels))
     try:
         if report is not None:
             refuse_unwritable("the report", report)

@@ -250,7 +250,7 @@ def _files_of_version(
         versions |= {mapping_version_of(table, file) for file in of_version}
         newest = by_day(table, of_version) | newest
     if len(versions) > 1:
-        raise NoBranch(f"{len(versions)} mapping versions begin with {version}: give more of it")
+        raise NoBranch("version-ambiguous", count=len(versions), version=version)
     if not versions:
         raise _missing(table, version)
     return newest
@@ -259,8 +259,10 @@ def _files_of_version(
 def _missing(table: Table, name: str) -> NoBranch:
     names = sorted(table.metadata.refs, key=lambda ref: (ref != MAIN, ref))
     return NoBranch(
-        f"{'.'.join(table.name())} has no branch, snapshot or mapping version {name!r}; its "
-        f"branches are {', '.join(names) or 'none'}"
+        "nothing-of-this-name",
+        name=".".join(table.name()),
+        version=name,
+        names=", ".join(names) or "none",
     )
 
 
@@ -269,8 +271,7 @@ def _nothing(table: Table, settings: CompareSettings) -> ArchiveError:
     days = " on these days" if settings.first_day is not None else ""
     what = f"{'.'.join(table.name())} has no messages{of}{days}"
     return ArchiveError(
-        f"{what} in {settings.before} and {settings.after}, so there is nothing to compare: check "
-        "the name of the stream and the days, or transform them"
+        "nothing-to-compare", what=what, before=settings.before, after=settings.after
     )
 
 

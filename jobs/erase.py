@@ -140,10 +140,7 @@ def erase(spark: Spark, settings: EraseSettings) -> EraseResult:
         scan = Scan.of(table, MESSAGES, files, match.columns)
         matches = scan.sum(spark, match, f"looking for messages of {stream}")
     elif not archived.unfinished:
-        raise ArchiveError(
-            f"no erasure of stream {stream} is unfinished: say what to erase, with --subject, "
-            "--seq or --header"
-        )
+        raise ArchiveError("no-unfinished-erasure", stream=stream)
     new = (named or matches.sequences) - archived.erased_coverage
     unmatched = None if matches.days else _unmatched(settings, archived, named)
     if not settings.yes or (unmatched and not archived.unfinished):

@@ -182,26 +182,28 @@ class _Export:
     def _check_rows(self, rows: Selection) -> None:
         stream = self.settings.stream
         if not rows.messages and not self.archived.covered:
-            raise ArchiveError(f"stream {stream} is not in the warehouse: ingest it first")
+            raise ArchiveError("stream-not-archived", stream=stream)
         if rows.messages != self.archived.messages:
             others, cure = "", "every day first"
             if apart := rows_of(self.settings.warehouse, QUARANTINED, stream):
                 others = f", and {apart:,} {'is' if apart == 1 else 'are'} in quarantine"
                 cure = "every day with a mapping that passes the checks"
             raise JobError(
-                f"stream {stream} has {self.archived.messages:,} archived messages, but only "
-                f"{rows.messages:,} are transformed{others}: transform {cure}"
+                "export-untransformed",
+                stream=stream,
+                messages=self.archived.messages,
+                transformed=rows.messages,
+                others=others,
+                cure=cure,
             )
         if len(rows.versions) > 1:
-            raise JobError(
-                f"the days of stream {stream} were transformed with {len(rows.versions)} mapping "
-                "versions: transform them all with one"
-            )
+            raise JobError("export-several-versions", stream=stream, versions=len(rows.versions))
         if self.settings.invalid == "refuse" and (count := rows.fates["invalid"]):
             raise JobError(
-                f"{plural(count, 'message')} of stream {stream} {'has' if count == 1 else 'have'} "
-                "no legal new subject; keep them as they are with --invalid keep, or leave them "
-                "out with --invalid gap"
+                "export-illegal-subjects",
+                messages=plural(count, "message"),
+                stream=stream,
+                have="has" if count == 1 else "have",
             )
 
     # --- Before ----------------------------------------------------------------------------------
@@ -289,16 +291,14 @@ class _Export:
             try:
                 return versions.find(settings.warehouse, version).mappings
             except (versions.UnknownVersion, WarehouseError) as error:
-                raise JobError(
-                    f"the mappings of version {version[:12]} aren't recorded in the warehouse: "
-                    "give their file with --mapping"
-                ) from error
+                raise JobError("version-without-mappings", version=version[:12]) from error
         mappings = load_mappings(settings.mapping, settings.account)
         if mapping_version(mappings, settings.seed) != version:
             raise JobError(
-                f"{settings.mapping} is not the mapping version {version[:12]} that stream "
-                f"{settings.stream} was transformed with: transform it again, or give the right "
-                "file and seed"
+                "export-other-mapping",
+                mapping=settings.mapping,
+                version=version[:12],
+                stream=settings.stream,
             )
         return mappings
 
@@ -320,7 +320,7 @@ class _Export:
         if rewriting.faults:
             some = [f"sequence {seq}: {why}" for seq, why in rewriting.faults.items()][:_EXAMPLES]
             what = plural(len(rewriting.faults), "schedule")
-            raise JobError(f"{what} of stream {name} cannot be rewritten: {'; '.join(some)}")
+            raise JobError("export-headers-fixed", what=what, stream=name, examples="; ".join(some))
         if rewriting.fired:
             self._find(
                 "schedules",
@@ -358,7 +358,7 @@ class _Export:
             old, new = rows.column("subject").view(pa.binary()), new_subjects(rows)
             for subject in new.unique().to_pylist():
                 if not keeps and len(faults) < _EXAMPLES and not is_literal(subject):
-                    faults.append(wire.fault(subject))
+                    faults.append(str(wire.fault(subject)))
             if has_subjects:
                 uncaptured += int(np.count_nonzero(~captured(new)))
             for consumer in consumers.values():
@@ -368,8 +368,7 @@ class _Export:
             there |= np.isin(pending, rows.column("seq").to_numpy())
         if faults:
             raise JobError(
-                f"messages of stream {self.settings.stream} have no legal subject "
-                f"({'; '.join(faults)}); keep them as they are with --invalid keep"
+                "export-original-subjects", stream=self.settings.stream, faults="; ".join(faults)
             )
         if uncaptured:
             self._find(
@@ -439,9 +438,12 @@ class _Export:
                 advance(len(batch))
         if read != digest or read.rows != self.total or head.state != state:
             raise AccountingError(
-                f"backup {self.settings.to_backup}: wrote {digest.rows} messages, digest "
-                f"{digest}; read back {read.rows}, digest {read}; the backup was removed, run "
-                "again"
+                "export-read-back-differs",
+                backup=self.settings.to_backup,
+                rows=digest.rows,
+                digest=digest,
+                rows_read=read.rows,
+                digest_read=read,
             )
 
 
@@ -459,7 +461,7 @@ def _config(path: Path) -> dict[str, Any]:
         parse_stream(config)
     except (OSError, ValueError, AttributeError, RecursionError, InvalidStream) as error:
         why = f"{text_of(error)}; give what `nats stream info NAME --json` prints"
-        raise JobError(f"{path} is not a stream configuration: {why}") from error
+        raise JobError("export-not-a-stream", path=path, reason=why) from error
     return config
 
 
@@ -492,4 +494,4 @@ def _damage(where: str) -> Iterator[None]:
     try:
         yield
     except InvalidBackup as error:
-        raise ArchiveError(f"backup {where} is damaged: {error}") from error
+        raise ArchiveError("backup-damaged", backup=where, reason=error) from error

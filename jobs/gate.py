@@ -181,8 +181,7 @@ def publish(
     if not is_done and source is not None and is_outdated():
         staging.drop(staged, table)
         raise ConcurrentWrite(
-            f"another job removed rows of {'.'.join(source[0].name())} for stream {stream} "
-            "meanwhile; nothing was published, run again"
+            "rows-removed-meanwhile", table=".".join(source[0].name()), stream=stream
         )
     take_back = before() if before is not None else None
     if is_done:

@@ -146,10 +146,7 @@ def ingest_streams(spark: Spark, settings: IngestSettings) -> IngestResult | Acc
     there = stream_origins(settings.server)
     names = sorted(name for name in there if fits(name, patterns))
     if not names:
-        raise ArchiveError(
-            f"no stream of {settings.server.where} fits {settings.stream}; `nats stream ls` lists "
-            "them (a * at the start leaves out KV_... and OBJ_...)"
-        )
+        raise ArchiveError("no-stream-fits", where=settings.server.where, pattern=settings.stream)
     results = []
     failed = {
         pattern: f"no stream of {settings.server.where} fits it{did_you_mean(pattern, there)}"
@@ -198,16 +195,14 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
         there = archived.coverage - archived.erased_coverage
         if there and archived.subject != settings.subject:
             raise ArchiveError(
-                f"stream {settings.stream} was archived with subject filter "
-                f"{archived.subject or 'none'}, not {settings.subject or 'none'}; for another "
-                "filter use another name (--stream)"
+                "ingest-other-filter",
+                stream=settings.stream,
+                subject=archived.subject or "none",
+                wanted=settings.subject or "none",
             )
         try:
             if archived != before:
-                raise ConcurrentWrite(
-                    f"another job changed the archive of stream {settings.stream} meanwhile; "
-                    "nothing was published, run again"
-                )
+                raise ConcurrentWrite("archive-changed-meanwhile", stream=settings.stream)
             source.check(table, there)
             if spans:
                 session = session_for(spark, sum(span.size for span in spans), PROCESS_BYTES)
@@ -286,9 +281,13 @@ def _add(
         least = source.count(span)
         if not least <= added.digest.rows <= span.messages:
             raise AccountingError(
-                f"stream {settings.stream}: sequences {span.first} to {span.last} have {least} to "
-                f"{span.messages} messages, but {added.digest.rows} were read; "
-                "nothing was published, run again"
+                "ingest-count-differs",
+                stream=settings.stream,
+                first=span.first,
+                last=span.last,
+                least=least,
+                messages=span.messages,
+                rows=added.digest.rows,
             )
         has = (span.all if span.has is None else span.has) | span.lost
         now = archived.add(has, span.all | span.gone, by_day, settings.subject)
@@ -328,9 +327,11 @@ def _totals(parts: Iterable[Part], stream: str) -> dict[date, Total]:
     for part in parts:
         if part.written.rows != part.total.digest.rows:
             raise AccountingError(
-                f"stream {stream}: read {part.total.digest.rows} messages for "
-                f"{part.written.path}, which has {part.written.rows}; nothing was published, run "
-                "again"
+                "ingest-file-differs",
+                stream=stream,
+                rows=part.total.digest.rows,
+                path=part.written.path,
+                written=part.written.rows,
             )
         totals[part.day] = totals.get(part.day, Total()) + part.total
     return totals

@@ -82,8 +82,11 @@ def measure_lags(
                 lags[stream] = Lag(state, min(skipped, state.last))
                 if state.last < end:
                     lags[stream] = ArchiveError(
-                        f"stream {name} on {nats.where} ends at {state.last}, and the archive has "
-                        f"{end}: it was deleted and created again; ingest it under another name"
+                        "lag-recreated",
+                        stream=name,
+                        where=nats.where,
+                        last=state.last,
+                        archived=end,
                     )
         return lags
 

@@ -222,15 +222,10 @@ async def _ask(
 
 def _refuse(subject: str, prediction: Prediction) -> None:
     if not is_valid_publish_subject(subject) or not subject.isprintable():
-        raise JobError(
-            f"{printable(subject)} cannot be traced: give a literal subject of printable characters"
-        )
+        raise JobError("untraceable", subject=printable(subject))
     for name in (subject, *prediction.reached(subject)):
         if belongs_to_server(name):
-            raise JobError(
-                f"{printable(name)} is one of nats-server's own subjects, and the server may act "
-                "even on a traced message: nothing was sent"
-            )
+            raise JobError("traced-own-subject", subject=printable(name))
 
 
 def compare(subject: str, events: Sequence[TraceEvent], prediction: Prediction) -> Iterator[Hop]:

@@ -132,7 +132,7 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
         if is_removed:
             removed[name] = sum(rows.values())
     if not removed:
-        raise ArchiveError(f"no table of {warehouse} has rows of stream {stream!r}; check the name")
+        raise ArchiveError("no-rows-of-stream", warehouse=warehouse, stream=stream)
     return removed
 
 

@@ -115,16 +115,19 @@ def _plan(
         known = [stream.name for stream in question.streams]
         if not settings.stream and known and census.about.stream not in known:
             raise PlanError(
-                f"{settings.census} is a census for {census.about.stream!r}, but you gave streams "
-                f"{', '.join(known)}; give a census for one of them, or `--stream "
-                f"{census.about.stream}` if you mean it"
+                "census-of-unknown-stream",
+                census=settings.census,
+                stream=census.about.stream,
+                known=", ".join(known),
             )
     question = replace(question, archived=census.archived)
     counted = (census.about.stream,) if census.live is None else census.live.counted
     if certified is not None and certified[1].stream not in counted:
         raise PlanError(
-            f"{settings.certificate} is for stream {printable(certified[1].stream)}, but the plan "
-            f"is not: certify the candidate with stream {printable(counted[0])}"
+            "certificate-of-other-stream",
+            certificate=settings.certificate,
+            stream=printable(certified[1].stream),
+            counted=printable(counted[0]),
         )
     shown = looked_at(settings, question, census.clusters, knows_headers=census.knows_headers)
     try:
@@ -175,15 +178,9 @@ def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, st
     named = plan.model_copy(update={"config": file.name})
     try:
         if lines := sorted(set(secrets(text, str(file)))):
-            raise Unsafe(
-                f"line {lines[0]} of {file.name} has a secret, and a plan doesn't copy secrets; "
-                "put it into an environment variable"
-            )
+            raise Unsafe("plan-secret", at_line=lines[0], file=file.name)
         if line := name_of_one(text, str(file)):
-            raise Unsafe(
-                f"line {line} of {file.name} is for one server of a cluster, so the file isn't "
-                "for all of them; put what they share into a file that each one includes"
-            )
+            raise Unsafe("plan-one-server", at_line=line, file=file.name)
         _refuse_other(file, named)
         return named, whole_configs(named, text, str(file))
     except (Unsafe, InvalidConfig) as error:
@@ -212,10 +209,7 @@ def _refuse_other(file: Path, plan: Plan) -> None:
         else:
             is_in_force = entries(kind, shares) == before
         if not is_in_force:
-            raise Unsafe(
-                f"{file.name} doesn't have the {kind} of account {printable(name)} that are in "
-                "force; give one file with all that changes as --mapping and --permissions"
-            )
+            raise Unsafe("plan-not-in-force", file=file.name, kind=kind, account=printable(name))
 
 
 def read_accepted(path: Path) -> tuple[Accepted, ...]:
@@ -227,17 +221,14 @@ def read_accepted(path: Path) -> tuple[Accepted, ...]:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"the file cannot be read: {text_of(error)}", str(path)) from error
+        raise InvalidConfig("accept-unreadable", str(path), reason=text_of(error)) from error
     try:
         entries = _ACCEPTED.validate_python(plain(parse_yaml(text, str(path))))
     except ValidationError as error:
-        raise InvalidConfig(
-            f"{text_of(error)}; give a list of entries with code, reason and, if you like, about",
-            str(path),
-        ) from error
+        raise InvalidConfig("accept-invalid", str(path), reason=text_of(error)) from error
     for entry in entries:
         if not entry.reason.strip():
-            raise InvalidConfig(f"{entry.code} has no reason: say why you accept it", str(path))
+            raise InvalidConfig("accept-without-reason", str(path), finding=entry.code)
     return entries
 
 
@@ -253,22 +244,21 @@ def read_certificate(settings: PlanSettings, question: Question) -> tuple[str, C
         text = file.read_bytes().decode()
         certified = Certified.model_validate_json(text)
     except (OSError, ValueError) as error:
-        raise PlanError(
-            f"{file} is not a certificate: {text_of(error)}; give the output of `nats-transform "
-            "certify --json`"
-        ) from error
+        raise PlanError("not-a-certificate", file=file, reason=text_of(error)) from error
     candidate = mapping_version(question.candidate)
     if certified.mapping_version != candidate:
         raise PlanError(
-            f"{file} is for mapping version {printable(certified.mapping_version[:12])}, but the "
-            f"candidate is {candidate[:12]}: certify the candidate"
+            "certificate-of-other-version",
+            file=file,
+            version=printable(certified.mapping_version[:12]),
+            candidate=candidate[:12],
         )
     if certified.divergences or not certified.holds or certified.tried <= 0:
         why = "it tried nothing" if certified.tried <= 0 else "it says that it does not hold"
         if certified.divergences:
             ways = plural(len(certified.divergences), "way")
             why = f"nats-server and the prediction part in {ways}"
-        raise PlanError(f"{file} has no clean verdict: {why}; find out why, and certify again")
+        raise PlanError("certificate-not-clean", file=file, why=why)
     return text, certified
 
 
@@ -280,17 +270,14 @@ def refuse_full(folder: Path) -> None:
     """
     try:
         if folder.exists() and any(folder.iterdir()):
-            raise PlanError(f"{folder} is not empty: give a new folder for the plan")
+            raise PlanError("plan-folder-not-empty", folder=folder)
         if folder.exists() and folder.samefile("."):  # which shells would lose
-            raise PlanError(f"{folder} is the current folder: give a new folder for the plan")
+            raise PlanError("plan-folder-current", folder=folder)
         above = next(parent for parent in folder.absolute().parents if parent.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
-            raise PlanError(
-                f"{folder} cannot be written: {above} is not a folder, or you may not write "
-                "there; give another folder for the plan"
-            )
+            raise PlanError("plan-folder-unwritable-above", folder=folder, above=above)
     except OSError as error:
-        raise PlanError(f"{folder} cannot be used: {text_of(error)}") from error
+        raise PlanError("plan-folder-unusable", folder=folder, reason=text_of(error)) from error
 
 
 def write_folder(folder: Path, texts: dict[str, str]) -> None:
@@ -308,7 +295,7 @@ def write_folder(folder: Path, texts: dict[str, str]) -> None:
                 file.write_bytes(text.encode("utf-8", "surrogateescape"))
             os.replace(part, folder)  # over an empty folder too
     except OSError as error:
-        raise PlanError(f"{folder} cannot be written: {text_of(error)}") from error
+        raise PlanError("plan-folder-unwritable", folder=folder, reason=text_of(error)) from error
 
 
 def configs(settings: PlanSettings) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -345,9 +332,7 @@ def _clusters(census: PortableCensus, settings: PlanSettings) -> tuple[str, ...]
         return ()
     names = settings.clusters or census.clusters
     if not names:
-        raise PlanError(
-            "the archive names no cluster: give them with --cluster, in the order of the stages"
-        )
+        raise PlanError("archive-names-no-cluster")
     return names
 
 

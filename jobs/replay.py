@@ -121,14 +121,10 @@ def replay(settings: ReplaySettings) -> ReplayResult:
     archive = Selection(table, settings.stream, settings.days, settings.fates, COLUMNS)
     if len(archive.versions) > 1:
         raise JobError(
-            f"the days of stream {settings.stream} were transformed with {len(archive.versions)} "
-            "mapping versions; choose days of one, or transform them again"
+            "replay-several-versions", stream=settings.stream, versions=len(archive.versions)
         )
     if not archive.versions:
-        raise JobError(
-            f"there are no transformed messages of stream {settings.stream} to send: run "
-            "`nats-transform transform` first"
-        )
+        raise JobError("replay-nothing", stream=settings.stream)
     return asyncio.run(_Run(settings, archive).replay())
 
 
@@ -177,7 +173,7 @@ class _Run:
                     already = await asyncio.to_thread(self._look_at_messages, target, making, there)
                 if result.refusals and loss is not None:
                     reasons = "; ".join(refusal.message for refusal in result.refusals)
-                    raise JobError(f"{loss}; now {reasons}") from loss
+                    raise JobError("replay-lost-again", loss=loss, reasons=reasons) from loss
                 if result.refusals or self.settings.dry_run:
                     self._count(already)
                     result.target_messages = state.messages
@@ -268,7 +264,7 @@ class _Run:
             looked = look(making, rows)
             self.result.schedules += looked.schedules
             for seq, fault in looked.faults:
-                kept = kept_out.setdefault(fault.reason, _Examples())
+                kept = kept_out.setdefault(fault.about, _Examples())
                 kept.add(1, f"sequence {seq}: {fault}", seq)
             for name, count in looked.subjects.items():
                 subject = decode(name)
@@ -433,10 +429,11 @@ class _Run:
             name = decode(subject)
             if name.isprintable() and now[name] - before[name] < count:
                 raise JobError(
-                    f"stream {target.name} on {server.where} stored messages of this replay under "
-                    f"another subject, such as those for {wire.shown(subject)}, because the "
-                    "mappings of its account change them; delete what was stored (from sequence "
-                    f"{target.state.last + 1} on), and remove those mappings while you replay"
+                    "replay-remapped",
+                    stream=target.name,
+                    where=server.where,
+                    subject=wire.shown(subject),
+                    from_sequence=target.state.last + 1,
                 )
 
     @staticmethod

@@ -58,10 +58,7 @@ def temporary_folder(above: Path | None = None) -> Iterator[Path]:
     except OSError as error:
         if not is_full(error):
             raise
-        raise JobError(
-            f"no room for temporary files in {above}; make room, or choose another folder "
-            "(TMPDIR, or --out of a plan)"
-        ) from error
+        raise JobError("no-room-for-temporary-files", folder=above) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -112,13 +112,12 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
                 _reach(settings.remote)
             session = builder.getOrCreate()
     except ImportError as error:
-        raise SparkUnavailable(
-            f"Spark Connect needs more packages ({text_of(error)}): "
-            "pip install 'nats-transform[spark]'"
-        ) from error
+        raise SparkUnavailable("connect-needs-packages", reason=text_of(error)) from error
     except (*SPARK_ERRORS, OSError) as error:
         place = where.partition(";")[0]  # no token
-        raise SparkUnavailable(f"Spark does not start at {place}: {text_of(error)}") from error
+        raise SparkUnavailable(
+            "spark-does-not-start", place=place, reason=text_of(error)
+        ) from error
     if settings.remote:
         _limit_patience(session)
     else:
@@ -139,17 +138,13 @@ def _reach(remote: str) -> None:
     try:
         address = DefaultChannelBuilder(remote)
     except (PySparkException, ValueError):  # its text may have the token
-        raise SparkUnavailable(
-            f"{remote.partition(';')[0]} is not a Spark Connect server: write sc://HOST:PORT, and "
-            "parameters as in sc://HOST:PORT/;use_ssl=true;token=TOKEN, with %3D for = in a value"
-        ) from None
+        raise SparkUnavailable("not-a-spark-server", address=remote.partition(";")[0]) from None
     with address.toChannel() as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=CONNECT_PATIENCE)
         except grpc.FutureTimeoutError:
             raise SparkUnavailable(
-                f"the Spark Connect server {address.endpoint} did not answer for "
-                f"{CONNECT_PATIENCE} seconds: check the address, and that it runs"
+                "spark-server-silent", address=address.endpoint, seconds=CONNECT_PATIENCE
             ) from None
 
 
@@ -239,13 +234,17 @@ def _check_java() -> None:
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     cure = "install a Java runtime 17 or 21, point JAVA_HOME at one, or take the engine process"
     if java is None:
-        raise SparkUnavailable(f"no Java found on PATH: {cure}")
+        raise SparkUnavailable("no-java", cure=cure)
     try:
         shown = subprocess.run(  # noqa: S603 - the user's own Java
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
-        raise SparkUnavailable(f"{java} does not run ({text_of(error)}): {cure}") from error
+        raise SparkUnavailable(
+            "java-does-not-run", java=java, reason=text_of(error), cure=cure
+        ) from error
     version = re.search(r'version "(?:1\.)?(\d+)', shown)
     if version is None or int(version[1]) not in JAVAS:
-        raise SparkUnavailable(f"{java} is Java {version[1] if version else '?'}: {cure}")
+        raise SparkUnavailable(
+            "java-version", java=java, version=version[1] if version else "?", cure=cure
+        )

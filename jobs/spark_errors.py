@@ -29,10 +29,7 @@ def job_error(error: Exception) -> JobError:
     except (Py4JError, ConnectionError):  # py4j asks the JVM for the text
         return _gone()
     if _is_of_a_lost_server(error, text):
-        return JobError(
-            "the Spark Connect server is gone: it was killed or started again, or the network to "
-            "it broke; see its log, then run the command again"
-        )
+        return JobError("spark-connect-gone")
     # Errors of py4j itself do not say what happened in the JVM.
     is_mute = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
     if isinstance(error, ConnectionError) or (is_mute and "\n" not in text.strip()):
@@ -40,9 +37,9 @@ def job_error(error: Exception) -> JobError:
     for line in text.splitlines():
         if raised := re.match(r"(?:jobs|nats_transform)\.[a-z_.]*\.([A-Z]\w*): (.+)", line):
             # An error of the library has no kind of its own here.
-            return _kinds().get(raised[1], JobError)(raised[2].strip())
+            return _kinds().get(raised[1], JobError)("refused", reason=raised[2].strip())
     causes = _RAISED.findall(text) or re.findall("(?m)^Caused by: (.*)", text) or [text_of(error)]
-    return JobError(f"Spark: {causes[-1].strip()}")
+    return JobError("spark-failed", cause=causes[-1].strip())
 
 
 def _is_of_a_lost_server(error: Exception, text: str) -> bool:
@@ -54,10 +51,7 @@ def _is_of_a_lost_server(error: Exception, text: str) -> bool:
 
 
 def _gone() -> JobError:
-    return JobError(
-        "Spark's JVM is gone: it was killed or had too little memory; see its log, then run the "
-        "command again"
-    )
+    return JobError("spark-gone")
 
 
 def _kinds() -> dict[str, type[JobError]]:

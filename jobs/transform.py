@@ -139,7 +139,7 @@ def transform(
     from nats_transform.config import load_mappings, mapping_version
 
     if sift is not None and settings.columns == "outcomes":
-        raise JobError("rows in quarantine have all columns: leave out `columns: outcomes`")
+        raise JobError("quarantine-needs-all-columns")
     if mappings is None:
         mappings = load_mappings(settings.mapping, settings.account)
     version = mapping_version(mappings, settings.seed)
@@ -272,7 +272,7 @@ def _check_accounts(stream: str, messages: int, read: Digest, archive: Digest) -
         )
     else:
         return
-    raise AccountingError(f"stream {stream}: {fault}; nothing was published")
+    raise AccountingError("transform-differs", stream=stream, fault=fault)
 
 
 def _check(
@@ -321,8 +321,7 @@ def check_sequences(
         what = "a message without a sequence"
     if what is not None:
         raise ArchiveError(
-            f"{'.'.join(table.name())} has {what} in stream {stream!r}; "
-            "nothing was published, ingest the stream again"
+            "table-has-broken-rows", table=".".join(table.name()), what=what, stream=stream
         )
 
 
@@ -353,16 +352,21 @@ def check_table(table: Table) -> None:
         if kind is None or _arrow(kind) != _arrow(wanted):
             is_what = "is missing" if kind is None else f"is {kind}"
             raise ArchiveError(
-                f"{'.'.join(table.name())}: column {field.name} {is_what}, it must be {wanted}; "
-                "ingest the stream again"
+                "table-column-otherwise",
+                table=".".join(table.name()),
+                column=field.name,
+                is_what=is_what,
+                wanted=wanted,
             )
     names = {field.field_id: field.name for field in table.schema().fields}
     partitions = [(names.get(f.source_id), str(f.transform)) for f in table.spec().fields]
     if partitions != [(name, "identity") for name in specs.MESSAGES.partitions]:
         those = ", ".join(f"{transform} of {name}" for name, transform in partitions) or "nothing"
         raise ArchiveError(
-            f"{'.'.join(table.name())} is partitioned by {those}, but it must be by the values of "
-            f"{' and '.join(specs.MESSAGES.partitions)}; ingest the stream again"
+            "table-partitioned-otherwise",
+            table=".".join(table.name()),
+            those=those,
+            partitions=" and ".join(specs.MESSAGES.partitions),
         )
 
 

@@ -11,6 +11,7 @@ NatsTransformError              an error that the user can correct; its text is 
 │   └── UnusedWildcards         an import whose destination leaves a `*` out
 ├── InvalidMapping              weights or destinations that nats-server refuses (a ValueError)
 ├── InvalidStream               a stream configuration that nats-server refuses (a ValueError)
+├── InvalidValue                a setting that does not fit (a ValueError, for pydantic)
 ├── InvalidConfig               a file that cannot be read as configuration (a ValueError)
 │   └── UnknownAccount          it has no such account, or no mappings for it
 ├── InvalidBackup               a stream backup that cannot be read or written (a ValueError)
@@ -18,12 +19,18 @@ NatsTransformError              an error that the user can correct; its text is 
 
 Children of InvalidTransform follow nats-server's family under `ErrInvalidMappingDestination`
 (`server/errors.go`).
+
+Each error has a code, which stays the same, and the fields of its sentence. `errors.toml` has the
+sentences of the whole product: a better one changes that file alone.
 """
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from nats_transform.untrusted import one_line, visible
@@ -34,18 +41,38 @@ if TYPE_CHECKING:
 _LONGEST = 120  # characters of a subject in a message; real ones are far shorter
 
 
+@functools.cache
+def _sentences() -> dict[str, str]:
+    # Spark ships this package in a zip file, so the sentences need not be a file of their own.
+    text = resources.files("nats_transform").joinpath("errors.toml").read_text("utf-8")
+    folders = tomllib.loads(text)
+    return {code: text for folder in folders.values() for code, text in folder.items()}
+
+
+def sentence(code: str, /, **fields: object) -> str:
+    """The sentence of `errors.toml` with this code, with its fields filled in."""
+    return _sentences()[code].format_map(fields)
+
+
 class NatsTransformError(Exception):
     """An error that the user can correct; its text is one line with what, where and the cure.
 
     Attributes:
+        code: which sentence of `errors.toml` it says.
+        fields: what it fills into the sentence, by name.
         others: what else is wrong in the same file or stream, if somebody collected it.
     """
 
     others: tuple[NatsTransformError, ...] = ()
 
+    def __init__(self, code: str, /, **fields: object) -> None:
+        super().__init__(code)
+        self.code = code
+        self.fields = fields
+
     def __str__(self) -> str:
         # Terminals, logs and pages show errors, and the text can contain names that others wrote.
-        return one_line(super().__str__())
+        return one_line(sentence(self.code, **self.fields))
 
 
 class InvalidTransform(NatsTransformError, ValueError):
@@ -55,59 +82,68 @@ class InvalidTransform(NatsTransformError, ValueError):
         source: the source filter as given.
         destination: the destination as given.
         token: the offending token, or "" if no single token is to blame.
+        detail: the code of what is wrong in particular, or "".
     """
 
-    rule = "invalid mapping destination"
+    rule = "invalid-transform"
 
-    def __init__(self, source: str, destination: str, token: str = "", detail: str = "") -> None:
+    def __init__(
+        self, source: str, destination: str, token: str = "", detail: str = "", **fields: object
+    ) -> None:
+        super().__init__(self.rule, **fields)
+        self.args = (source, destination, token, detail)  # what pickle gives to this method
         self.source = source
         self.destination = destination
         self.token = token
-        where = f", token {printable(token)}" if token else ""
-        text = f"{self.rule}{where}{f': {detail}' if detail else ''}"
-        super().__init__(f"{text} ({printable(source)} -> {printable(destination)})")
+        self.detail = detail
+
+    def __str__(self) -> str:
+        where = f", token {printable(self.token)}" if self.token else ""
+        detail = f": {sentence(self.detail, **self.fields)}" if self.detail else ""
+        pair = f"{printable(self.source)} -> {printable(self.destination)}"
+        return one_line(f"{sentence(self.rule)}{where}{detail} ({pair})")
 
 
 class InvalidSubject(InvalidTransform):
     """A source, destination or filter that is not a valid subject."""
 
-    rule = "invalid subject"
+    rule = "invalid-subject"
 
 
 class UnknownFunction(InvalidTransform):
     """A token of the form {{name(...)}} that names no mapping function."""
 
-    rule = "unknown mapping function"
+    rule = "unknown-function"
 
 
 class WrongArgumentCount(InvalidTransform):
     """Too few or too many arguments in a mapping function."""
 
-    rule = "wrong number of arguments in mapping function"
+    rule = "wrong-argument-count"
 
 
 class InvalidArgument(InvalidTransform):
     """An argument of a mapping function that does not parse or is out of range."""
 
-    rule = "invalid argument of mapping function"
+    rule = "invalid-argument"
 
 
 class IndexOutOfRange(InvalidTransform):
     """A wildcard index above the number of `*` tokens in the source."""
 
-    rule = "wildcard index out of range"
+    rule = "index-out-of-range"
 
 
 class FunctionNotAllowed(InvalidTransform):
     """A mapping function other than wildcard in an import."""
 
-    rule = "only wildcard() is allowed in an import"
+    rule = "function-not-allowed"
 
 
 class UnusedWildcards(InvalidTransform):
     """An import whose destination does not use every `*` of the source."""
 
-    rule = "not all wildcards of the source are used"
+    rule = "unused-wildcards"
 
 
 class InvalidMapping(NatsTransformError, ValueError):
@@ -118,33 +154,49 @@ class InvalidStream(NatsTransformError, ValueError):
     """A stream configuration that nats-server refuses.
 
     Attributes:
-        code: `err_code` of the server's answer, or None where JSON or types are at fault.
+        err_code: that of the server's answer, or None where JSON or types are at fault.
     """
 
-    def __init__(self, reason: str, code: int | None = None) -> None:
-        self.code = code
-        super().__init__(reason)
+    def __init__(self, code: str, /, *, err_code: int | None = None, **fields: object) -> None:
+        super().__init__(code, **fields)
+        self.err_code = err_code
+
+
+class InvalidValue(NatsTransformError, ValueError):
+    """A value or a combination of values that a model of settings does not take."""
 
 
 class InvalidConfig(NatsTransformError, ValueError):
     """A file that cannot be read as configuration.
 
     Attributes:
-        reason: what is wrong, without the place.
         path: the file.
         line: 1-based line, or None where the format has no lines.
         column: 1-based column, or None.
     """
 
     def __init__(
-        self, message: str, path: str = "", line: int | None = None, column: int | None = None
+        self,
+        code: str,
+        /,
+        path: str = "",
+        line: int | None = None,
+        column: int | None = None,
+        **fields: object,
     ) -> None:
-        self.reason = message
+        super().__init__(code, **fields)
         self.path = path
         self.line = line
         self.column = column
-        place = ":".join(str(part) for part in (path, line, column) if part)
-        super().__init__(f"{place}: {message}" if place else message)
+
+    @property
+    def reason(self) -> str:
+        """What is wrong, without the place."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)
+        return one_line(f"{place}: {self.reason}" if place else self.reason)
 
 
 class Refusals:
@@ -229,7 +281,7 @@ class Place:
     line: int | None = None
     column: int | None = None
 
-    def error(self, message: str) -> InvalidConfig:
+    def error(self, code: str, /, **fields: object) -> InvalidConfig:
         """An error at this place."""
         path = self.path if self.path.isprintable() else printable(self.path)
-        return InvalidConfig(message, path, self.line, self.column)
+        return InvalidConfig(code, path, self.line, self.column, **fields)

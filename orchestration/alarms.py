@@ -54,7 +54,7 @@ def slack(alarm: Alarm) -> None:
     answer = WebhookClient(os.environ[WEBHOOK]).send(text=text)
     if answer.status_code != 200:
         raise NatsTransformError(
-            f"Slack refuses the alarm ({answer.status_code} {answer.body}): check {WEBHOOK}"
+            "slack-refuses", status=answer.status_code, body=answer.body, webhook=WEBHOOK
         )
 
 

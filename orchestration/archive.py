@@ -18,7 +18,7 @@ from jobs.settings.export import ExportSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import BRANCH_VARIABLE, Warehouse
-from nats_transform.errors import first_fault
+from nats_transform.errors import InvalidValue, first_fault
 from nats_transform.untrusted import visible
 from orchestration.archive_source import ArchiveSource
 from orchestration.hooks import function_named
@@ -63,7 +63,7 @@ class Export(_EXPORT):  # type: ignore[misc, valid-type]
     @model_validator(mode="after")
     def _has_configuration(self) -> Export:
         if self.original is None and self.config is None:
-            raise ValueError("an export needs `original` or `config`")
+            raise InvalidValue("archive-export-without-configuration")
         return self
 
 
@@ -71,10 +71,7 @@ def _cron(value: str) -> str:
     try:
         dg.AutomationCondition.cron_tick_passed(value)  # it takes what a schedule of Dagster takes
     except Exception:  # noqa: BLE001 - Dagster's error is not public
-        raise ValueError(
-            f"{value!r} is not a cron expression; write minute, hour, day, month and weekday, "
-            'such as "30 1 * * *" for half past one'
-        ) from None
+        raise InvalidValue("not-cron", value=value) from None
     return value
 
 
@@ -93,7 +90,7 @@ class Schedule(Settings):
     @classmethod
     def _known_zone(cls, zone: str) -> str:
         if zone not in available_timezones():
-            raise ValueError(f"there is no time zone {zone!r}; write one such as Europe/Berlin")
+            raise InvalidValue("no-such-time-zone", zone=zone)
         return zone
 
 
@@ -119,7 +116,7 @@ class LagSensor(Sensor):
     @classmethod
     def _is_count(cls, limit: int) -> int:
         if limit < 0:
-            raise ValueError(f"{limit} is not a number of messages; give 0 or more")
+            raise InvalidValue("not-a-limit", limit=limit)
         return limit
 
 
@@ -176,14 +173,11 @@ class Observed(_OBSERVED):  # type: ignore[misc, valid-type]
     @model_validator(mode="after")
     def _one_of_each(self) -> Observed:
         if self.in_force and self.in_force_from_git:
-            raise ValueError("give in_force or in_force_from_git, not both")
+            raise InvalidValue("in-force-twice")
         if self.source_stream and self.counter:
-            raise ValueError("give source_stream or counter, not both")
+            raise InvalidValue("source-and-counter")
         if self.watch and self.counter:
-            raise ValueError(
-                "a watch needs hours, but a counter counts days: give source_stream instead of "
-                "counter, or no watch"
-            )
+            raise InvalidValue("watch-without-hours")
         return self
 
     def audit_settings(self, days: Sequence[date]) -> dict[str, Any]:
@@ -241,11 +235,11 @@ class UserSuite(Settings):
     @model_validator(mode="after")
     def _one_suite(self) -> Self:
         if (self.suite is None) == (not self.expectations):
-            raise ValueError("give either suite or expectations")
+            raise InvalidValue("suite-and-expectations")
         if any(not isinstance(entry.get("type"), str) for entry in self.expectations):
-            raise ValueError("expectations: each needs a type, such as expect_column_to_exist")
+            raise InvalidValue("expectation-without-type")
         if self.quarantine and self.table != "transformed_messages":
-            raise ValueError("quarantine works only for transformed_messages; leave it out")
+            raise InvalidValue("quarantine-elsewhere")
         return self
 
 
@@ -345,14 +339,14 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _TRANSFORMED)):  # type: ignore[mi
         checks += [(table, name) for table, ours in CHECKS.items() for name in ours]
         checks += [(table, topic) for table, ours in CHECKS.items() for topic in ours.values()]
         if len({*checks}) < len(checks):
-            raise ValueError("two checks of a table have the same name; rename the suite")
+            raise InvalidValue("check-twice")
         return suites
 
     @field_validator("actions")
     @classmethod
     def _have_types(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if any(len(action.keys() & {"type", "class"}) != 1 for action in value):
-            raise ValueError("each action needs a type, such as slack, or a class of your own")
+            raise InvalidValue("action-without-type")
         return value
 
     @field_validator("owners", "tags")
@@ -362,27 +356,24 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _TRANSFORMED)):  # type: ignore[mi
             dg.AssetSpec("asset", **{str(field.field_name): value})
         except dg.DagsterError as error:
             text = str(error).replace(" for asset 'AssetKey(['asset'])'", "")
-            raise ValueError(visible(text)) from None
+            raise InvalidValue("refused", reason=visible(text)) from None
         return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.warehouse is not None and self.catalog is not None:
-            raise ValueError("give a warehouse folder or a catalog, not both")
+            raise InvalidValue("warehouse-and-catalog")
         try:
             assert self.tables  # noqa: S101 - made of what the environment says, too
         except ValidationError as error:
             where = "" if self.branch else f"the variable {BRANCH_VARIABLE}, "
-            raise ValueError(f"{where}{first_fault(error)}") from None
+            raise InvalidValue("setting-invalid", where=where, reason=first_fault(error)) from None
         if self.columns == "outcomes" and any(suite.quarantine for suite in self.expectations):
-            raise ValueError("quarantine keeps rows with all columns: leave out `columns`")
+            raise InvalidValue("archive-quarantine-columns")
         if self.lag_sensor is not None and self.live is None:
-            raise ValueError("lag_sensor needs a server among the sources")
+            raise InvalidValue("lag-without-server")
         if self.export is not None and self.observed is not None:
-            raise ValueError(
-                "an observed archive isn't transformed again, so there is nothing to export: "
-                "leave out export or observed"
-            )
+            raise InvalidValue("observed-with-export")
         return self
 
     @property

@@ -12,6 +12,7 @@ from jobs.settings.base import nested, settings_of
 from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
+from nats_transform.errors import InvalidValue
 from orchestration.resources import NatsResource
 from orchestration.settings import yaml_of
 
@@ -29,7 +30,7 @@ class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
     def _one_source(self) -> Self:
         given = [self.server or self.context, self.backup, self.parquet, self.jsonl]
         if sum(source is not None for source in given) != 1:
-            raise ValueError("a source needs exactly one of server, backup, parquet and jsonl")
+            raise InvalidValue("not-one-archive-source")
         return self
 
     @property

@@ -55,7 +55,7 @@ class _Reader:
     def refuse(self, reason: str) -> NoReturn:
         place = ".".join(visible(level.key)[:80] for level in self.stack if level.key is not None)
         text = f"{place}: {reason}" if place else reason
-        raise InvalidConfig(text, str(self.file), self.line)
+        raise InvalidConfig("refused", str(self.file), self.line, reason=text)
 
     def begin(self, collection: _Collection) -> None:
         self._is_value()
@@ -107,7 +107,7 @@ def check_file(file: Path) -> None:
         InvalidConfig: it is such; the text has the line and the setting.
     """
     if file.stat().st_size > _MOST_BYTES:
-        raise InvalidConfig(f"it has more than {_MOST_BYTES:,} bytes", str(file))
+        raise InvalidConfig("component-too-large", str(file), most=_MOST_BYTES)
     content = file.read_bytes()
     reader = _Reader(file)
     try:

@@ -18,6 +18,8 @@ import dagster as dg
 from requests import ConnectionError as NoConnection
 from requests import Response, Session
 
+from nats_transform.errors import InvalidValue
+
 VARIABLE = "OPENLINEAGE_URL"
 PATIENCE = 5.0
 """Seconds for an event with its answer."""
@@ -95,10 +97,7 @@ def lineage_sensors() -> list[dg.SensorDefinition]:
         from dagster_openlineage.adapter import OpenLineageAdapter
         from dagster_openlineage.emitter import OpenLineageEmitter
     except ValueError:  # its text has the password
-        raise ValueError(
-            f"{VARIABLE} is not an address; write https://HOST:PORT, with user:password@ before "
-            "HOST if needed, and %2F for any slash in them"
-        ) from None
+        raise InvalidValue("catalog-address", variable=VARIABLE) from None
     if isinstance(client.transport, HttpTransport):
         client.transport.session = Catalog()
     sensor._ADAPTER = OpenLineageAdapter(emitter=OpenLineageEmitter(client=client))

@@ -123,7 +123,7 @@ def promote_job(archive: Archive) -> dg.JobDefinition:
             branch = _branch_of(archive, version)
             result = promote(PromoteSettings(branch=branch, warehouse=archive.tables.main))
             if result.refused is not None:
-                raise NatsTransformError(result.refused)
+                raise NatsTransformError("refused", reason=result.refused)
         metadata: dict[str, Any] = {
             "promoted branch": branch,
             "mapping version": version,

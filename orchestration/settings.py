@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 
 from jobs.settings import base as jobs_base
 from jobs.settings.base import Option
-from nats_transform.errors import InvalidConfig
+from nats_transform.errors import InvalidConfig, InvalidValue, sentence
 from nats_transform.untrusted import visible
 
 
@@ -105,9 +105,9 @@ def _day(context: dg.ResolutionContext, value: str) -> date:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise _mistake(context, f"{text!r} is not a day; write YYYY-MM-DD") from None
+        raise _mistake(context, sentence("not-one-day", text=text)) from None
     if day.year < 1970:
-        raise _mistake(context, f"{day} is before 1970, before any message")
+        raise _mistake(context, sentence("day-too-early", day=day))
     return day
 
 
@@ -169,7 +169,7 @@ class Settings(dg.Model, dg.Resolvable):
         if isinstance(model, str):  # the schema takes it for a template that gives the settings
             names = ", ".join(cls.model_fields)
             shown = visible(model[:80])
-            raise _mistake(context, f"'{shown}' is text; give one or more of {names}")
+            raise _mistake(context, sentence("text-for-list", shown=shown, names=names))
         for name, value in model:
             for text in _texts_of(value):
                 if (fault := fault_of(text)) is not None:
@@ -202,9 +202,9 @@ def _mistake(context: dg.ResolutionContext, reason: str, *place: str | int) -> I
     path = [*context.path, *place]
     reason = f"{'.'.join(map(str, path))}: {reason}" if path else reason
     if context.source_position_tree is None:  # made by Python and not by a file
-        return InvalidConfig(reason)
+        return InvalidConfig("refused", reason=reason)
     where, _ = context.source_position_tree.lookup_closest_and_path(path, None)
-    return InvalidConfig(reason, where.filename, where.start.line)
+    return InvalidConfig("refused", where.filename, where.start.line, reason=reason)
 
 
 def plain_name(text: str) -> str:
@@ -224,9 +224,7 @@ def positive(value: float | None) -> float | None:
         ValueError: it is not.
     """
     if value is not None and not 0 < value <= _LARGEST:
-        raise ValueError(
-            f"{value:g} is out of range; give a number above 0 and at most {_LARGEST:,}"
-        )
+        raise InvalidValue("patience-out-of-range", value=value, largest=_LARGEST)
     return value
 
 
@@ -274,5 +272,6 @@ def _fitting(fits: TypeAdapter[Any], value: Any) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         text = first["msg"].removeprefix("Value error, ")
-        raise ValueError(text if first["type"] == "value_error" else f"{value}: {text}") from None
+        reason = text if first["type"] == "value_error" else f"{value}: {text}"
+        raise InvalidValue("refused", reason=reason) from None
     return value

@@ -240,9 +240,9 @@ def in_clusters(
         stored = there.get((index, source), {cluster})
         if sent[index, source] == {None} and None not in stored:
             raise AuditError(
-                f"the messages published to {source} name no cluster, but the stored ones do "
-                f"({', '.join(sorted(c for c in stored if c))}): give --cluster NAME, or ingest "
-                "the source stream again with --cluster or --cluster-header"
+                "source-names-no-cluster",
+                source=source,
+                stored=", ".join(sorted(c for c in stored if c)),
             )
         scope = (index, source, None if stored == {None} else cluster)
         result[scope] = _sum(result[scope], count) if scope in result else count

@@ -58,8 +58,7 @@ def plan_canary(spark: Spark, settings: CanarySettings) -> CanaryPlan:
             counts[count.source, count.cluster][count.hour] += count.messages
     if not counts:
         raise AuditError(
-            f"no message of stream {settings.stream} fits a mapping of {settings.mapping}: give "
-            "the stream that holds the messages as published"
+            "canary-without-messages", stream=settings.stream, mapping=settings.mapping
         )
     hours = [count.hour for count in counted.counts]
     return CanaryPlan(

@@ -164,10 +164,7 @@ def _counts(rows: Rows, periods: Sequence[Period]) -> list[Count]:
     counts: Counter[Any] = sum(rows.each(_by_outcome, (*_OUTCOME, "cluster", "ts")), Counter())
     possible = set(_possible_outcomes(periods))
     if {outcome for _, outcome, _, _ in counts} - possible:
-        raise AuditError(
-            "the transformed messages have destinations that aren't in the mapping: transform "
-            "them again"
-        )
+        raise AuditError("destinations-not-in-mapping")
     return [
         Count(source, destination, fate, cluster, start_of(hour, periods[index]), messages, index)
         for (index, (source, destination, fate), cluster, hour), messages in counts.items()
@@ -214,5 +211,9 @@ def nothing_there(settings: AuditSettings) -> AuditError:
         messages = tables.open_table(settings.warehouse, specs.MESSAGES)
         cure = Archived.nearest(messages, settings.stream) or cure
     return AuditError(
-        f"no messages of stream {settings.stream}{of_cluster} on {settings.range}{cure}"
+        "audit-without-messages",
+        stream=settings.stream,
+        of_cluster=of_cluster,
+        days=settings.range,
+        cure=cure,
     )

@@ -61,10 +61,7 @@ def _in_turn(stages: Sequence[_Stage]) -> list[Period]:
 def _ascending(stages: list[_Stage]) -> list[_Stage]:
     """The versions of git; commits keep the clocks of those who made them."""
     if not all(a < b for (a, _), (b, _) in pairwise(stages[1:]) if a and b):
-        raise AuditError(
-            "two commits of the mapping file aren't in the order of their times: give the moments "
-            "instead (--in-force MOMENT=FILE)"
-        )
+        raise AuditError("git-commits-out-of-order")
     return stages
 
 
@@ -77,10 +74,7 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[_Stage]:
     """
     file = mapping.absolute()
     if _git(file, "rev-parse", "--is-shallow-repository").strip() == b"true":
-        raise AuditError(
-            f"{mapping} is in a shallow clone, whose history lacks older versions: fetch the rest "
-            "(git fetch --unshallow), or give the moments (--in-force MOMENT=FILE)"
-        )
+        raise AuditError("git-shallow", mapping=mapping)
     # What a merge brings came into force with it, and not when somebody wrote it on a branch.
     commits = _git(file, "log", "--first-parent", "--format=%H %ct").decode().split("\n")
     folder = os.fsdecode(_git(file, "rev-parse", "--show-prefix")).removesuffix("\n")
@@ -97,24 +91,15 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[_Stage]:
             try:
                 period = _loaded(settings, Path(place), source)
             except NatsTransformError as error:
-                raise AuditError(
-                    f"commit {commit[:12]}: {error}; give the moments instead (--in-force "
-                    "MOMENT=FILE)"
-                ) from error
+                raise AuditError("git-commit-invalid", commit=commit[:12], reason=error) from error
             held = source.held
             if period.version != before:
                 yield None if before is None else datetime.fromtimestamp(int(seconds), UTC), period
             before = period.version
     if before is None:
-        raise AuditError(
-            f"git has no version of {mapping}: commit it, or give the moments (--in-force "
-            "MOMENT=FILE)"
-        )
+        raise AuditError("git-no-version", mapping=mapping)
     if _loaded(settings, mapping).version != before:
-        raise AuditError(
-            f"{mapping} has uncommitted changes, so its history can't say when they came into "
-            "force: commit them, or give the moments (--in-force MOMENT=FILE)"
-        )
+        raise AuditError("git-uncommitted", mapping=mapping)
 
 
 class _Committed(Source):
@@ -158,7 +143,7 @@ def _blobs(file: Path) -> Iterator[_Find]:
             questions.flush()
             answer = answers.readline()
             if not answer:
-                raise AuditError(f"git stopped while it read the history of {file}: try again")
+                raise AuditError("git-stopped", file=file)
             kind, _, rest = answer.rstrip(b"\n").partition(b" ")
             if kind in (b"symlink", b"dangling", b"loop", b"notdir"):
                 answers.read(int(rest) + 1)  # where the link leads to
@@ -184,16 +169,10 @@ def _git(file: Path, *arguments: str) -> bytes:
             check=False,
         )
     except OSError as error:
-        raise AuditError(
-            f"git cannot be started ({error.strerror}): install it, or give the moments "
-            "(--in-force MOMENT=FILE)"
-        ) from error
+        raise AuditError("git-not-started", reason=error.strerror) from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise AuditError(
-            f"git cannot read the history of {file}: {said[-1].removeprefix('fatal: ')}; give the "
-            "moments instead (--in-force MOMENT=FILE)"
-        )
+        raise AuditError("git-unreadable", file=file, reason=said[-1].removeprefix("fatal: "))
     return done.stdout
 
 
@@ -205,10 +184,7 @@ def check_times(settings: AuditSettings, periods: Sequence[Period]) -> None:
     """
     now = datetime.now(UTC)
     if settings.until is not None and settings.until > now:
-        raise AuditError(
-            f"the window ends at {_utc(settings.until)}, in the future: wait until then, or give "
-            f"an end in the past (it is {_utc(now)})"
-        )
+        raise AuditError("window-in-future", until=_utc(settings.until), now=_utc(now))
     days = list[date]()
     with contextlib.suppress(NoTable):  # what counts the messages says it better
         messages = tables.open_table(settings.warehouse, specs.MESSAGES)
@@ -218,15 +194,14 @@ def check_times(settings: AuditSettings, periods: Sequence[Period]) -> None:
     archive_begins = datetime.combine(min(days), time(), UTC)
     begins = f"before the archive of {settings.stream} begins ({archive_begins:%Y-%m-%d})"
     if settings.since is not None and settings.since < archive_begins:
-        raise AuditError(
-            f"the window starts at {_utc(settings.since)}, {begins}: start it later, or ingest "
-            "older messages"
-        )
+        raise AuditError("window-too-early", since=_utc(settings.since), begins=begins)
     for period in periods[1:]:
         if period.until is not None and period.until <= archive_begins:
             raise AuditError(
-                f"the mapping from {_utc(period.since)} was replaced at {_utc(period.until)}, "
-                f"{begins}: leave it out, or ingest older messages"
+                "mapping-replaced-earlier",
+                since=_utc(period.since),
+                until=_utc(period.until),
+                begins=begins,
             )
 
 

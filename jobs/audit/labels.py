@@ -27,11 +27,7 @@ def cluster_notes(
             continue
         total, without = sum(mine.values()), mine.pop(None, 0)
         if without == total:
-            raise AuditError(
-                f"mapping {mapping.source} has weights for clusters, but none of its {total:,} "
-                "messages has a cluster name: give --cluster NAME, or ingest again with --cluster "
-                "or --cluster-header (docs/archives.md says where names come from)"
-            )
+            raise AuditError("no-cluster-names", source=mapping.source, total=total)
         if without:
             yield (
                 f"{without:,} of {plural(total, 'message')} of {mapping.source} "
@@ -45,9 +41,10 @@ def cluster_notes(
         is_general = any(d.cluster is None for d in mapping.destinations)
         if strange and not is_general and not known & mine.keys():
             raise AuditError(
-                f"mapping {mapping.source} has weights for {names}, but its messages are labelled "
-                f"{', '.join(strange)}: ingest again with nats-server's names (`cluster {{ name: "
-                "... }`), or correct the mapping"
+                "other-cluster-names",
+                source=mapping.source,
+                names=names,
+                strange=", ".join(strange),
             )
         folded = {cluster.casefold().strip(): cluster for cluster in known}
         for cluster in strange:

@@ -77,8 +77,10 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
     for count in settings.published:
         if count.source not in sources:
             raise AuditError(
-                f"{settings.mapping} has no mapping of {printable(count.source)} with weights or "
-                f"clusters, so its count says nothing{did_you_mean(count.source, sources)}"
+                "counted-source-unmapped",
+                mapping=settings.mapping,
+                source=printable(count.source),
+                hint=did_you_mean(count.source, sources),
             )
     check_times(settings, periods)
     audited_rows = _observed if settings.observed else _expected
@@ -190,9 +192,7 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         raise nothing_there(settings)
     if source is not None and not attribution.published:
         raise AuditError(
-            f"stream {settings.source_stream} has no messages on {settings.range} that a mapping "
-            "applies to, so it shows nothing about the split: give the stream that holds the "
-            "messages as published"
+            "source-without-messages", stream=settings.source_stream, days=settings.range
         )
     published: dict[Scope, Hours] | None = attribution.published
     if settings.published:

@@ -137,7 +137,7 @@ def _block(settings: CertifySettings, mappings: AccountMappings) -> tuple[str, s
     try:
         text = Source().text(settings.candidate)
         if settings.candidate.suffix in NO_CONFIG or find_token(text) is not None:
-            raise Unsafe("it isn't a server configuration")
+            raise Unsafe("not-a-server-configuration")
         return mappings_text(text, str(settings.candidate), settings.account), ""
     except (Unsafe, InvalidConfig) as error:
         return block_of(mappings), str(error)
@@ -163,10 +163,7 @@ def _streams(given: Iterable[StreamConfig]) -> tuple[list[StreamConfig], list[st
     network = Network(streams)
     for stream in streams:
         if stream.republish is not None and (circle := network.circle(stream)):
-            raise JobError(
-                f"streams {' and '.join(dict.fromkeys(circle))} republish in a circle, so a "
-                "server would never stop; `nats-transform check` shows how"
-            )
+            raise JobError("republish-circle", streams=" and ".join(dict.fromkeys(circle)))
     return streams, sorted(out)
 
 
@@ -180,10 +177,7 @@ def _users(settings: CertifySettings) -> list[User]:
 def _refuse_crashes(mappings: AccountMappings) -> None:
     for mapping in mappings.mappings:
         if any(not destination.subject for destination in mapping.destinations):
-            raise JobError(
-                f"mapping {printable(mapping.source)} has an empty destination, on which "
-                "nats-server crashes; write one"
-            )
+            raise JobError("destination-empty", source=printable(mapping.source))
 
 
 def _sample(

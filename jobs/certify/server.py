@@ -84,9 +84,7 @@ def try_messages(
         except JobError as error:
             if server.process.poll() is None:
                 raise
-            raise JobError(
-                f"nats-server stops with these mappings: {error}; `nats-transform check` says why"
-            ) from error
+            raise JobError("server-stops", reason=error) from error
         stored = {name: _read(nats, name, state) for name, state in states.items()}
         return Seen(version, delivered, stored)
 

@@ -54,14 +54,13 @@ async def _census(
                 async for page in pages_of_subjects(client, nats, info):
                     rows.append(_rows(page if stream else _published(configs[name], page), mean))
                     if sum(map(len, rows)) > _MOST:
-                        raise ArchiveError(
-                            f"{nats.where} shows more than {_MOST:,} subjects: ingest the streams, "
-                            "and try the mappings on the archive"
-                        )
+                        raise ArchiveError("live-too-many-subjects", where=nats.where, most=_MOST)
                     advance(len(page))
     if not any(map(len, rows)):
         what = f"stream {stream}" if stream else "no stream of the account"
-        raise ArchiveError(f"{what} on {nats.where} has {'no' if stream else 'a'} message to try")
+        raise ArchiveError(
+            "live-without-messages", what=what, where=nats.where, article="no" if stream else "a"
+        )
     counted = tuple(info.config.name for info in infos)
     about = About(
         stream=counted[0] if len(counted) == 1 else "",

@@ -173,7 +173,7 @@ def write_census(census: PortableCensus, path: Path, readable: Callable[[bytes],
         with whole(path) as part:
             pq.write_table(table, part, compression="zstd")
     except OSError as error:
-        raise InvalidConfig(f"the census cannot be written: {error.strerror}", str(path)) from error
+        raise InvalidConfig("census-unwritable", str(path), reason=error.strerror) from error
 
 
 def read_census(path: Path, stream: str = "") -> PortableCensus:
@@ -189,12 +189,12 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
         with path.open("rb") as start:
             is_parquet = start.read(len(_PARQUET)) == _PARQUET
         if not is_parquet:
-            raise InvalidConfig(f"this is not a Parquet file, so {_NO_CENSUS}", str(path))
+            raise InvalidConfig("census-not-parquet", str(path), cure=_NO_CENSUS)
         file = pq.ParquetFile(path, page_checksum_verification=True)
         metadata = file.schema_arrow.metadata or {}
         description = metadata.get(KEY)
         if description is None:
-            raise InvalidConfig(f"this is a Parquet file, but {_NO_CENSUS}", str(path))
+            raise InvalidConfig("census-other-parquet", str(path), cure=_NO_CENSUS)
         about = About.model_validate_json(description)
         columns = [*TEXTS, *COUNTS, *(f"{name}_raw" for name in TEXTS), CARRIES]
         table = file.read(columns=columns)
@@ -213,16 +213,12 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
             raise KeyError("the rows or metadata changed after they were written")
     except OSError as error:
         raise InvalidConfig(
-            f"the census cannot be read: {error.strerror or error}", str(path)
+            "census-unreadable", str(path), reason=error.strerror or error
         ) from error
     except (pa.ArrowException, KeyError, UnicodeDecodeError, ValidationError) as error:
-        raise InvalidConfig(
-            "this census is damaged or from another release; export it again", str(path)
-        ) from error
+        raise InvalidConfig("census-damaged", str(path)) from error
     if stream and about.stream != stream:
-        raise InvalidConfig(
-            f"this census is for stream {about.stream!r}, not for {stream!r}", str(path)
-        )
+        raise InvalidConfig("census-of-other-stream", str(path), stream=about.stream, wanted=stream)
     return PortableCensus(about, summed(stored))
 
 
@@ -242,11 +238,7 @@ def check_redaction(census: PortableCensus, question: Question, path: Path) -> N
     """
     redacted = {position - 1 for position in census.about.redacted}
     for what, position in _seen(question, redacted) if redacted else ():
-        raise InvalidConfig(
-            f"{what} looks at token {position + 1} of subjects, which this census has only as "
-            "hashes; export one without redacting that token",
-            str(path),
-        )
+        raise InvalidConfig("census-redacted", str(path), what=what, position=position + 1)
 
 
 def _seen(question: Question, redacted: Collection[int]) -> Iterator[tuple[str, int]]:

@@ -392,10 +392,7 @@ class Simulation:
             TopologicalSorter(self._feeds).prepare()
         except CycleError as error:
             circle = " and ".join(sorted({self._streams[n].name for n in error.args[1]}))
-            raise SimulationError(
-                f"streams {circle} feed each other and refuse messages (discard new), so what "
-                "they hold depends on timing; leave one of them out"
-            ) from error
+            raise SimulationError("streams-feed-each-other", circle=circle) from error
 
     def _answers(
         self,
@@ -451,11 +448,7 @@ class Simulation:
                 self._caveats.note(number, why)
         elif via == Via.MIRROR and stream.mirror is not None:
             # It comes past what it refuses by reconnecting, every ten seconds or so.
-            raise SimulationError(
-                f"stream {stream.name} mirrors {stream.mirror.name} and refuses some of its "
-                "messages (discard new, or max_msg_size), so what it holds depends on timing; "
-                "leave it out"
-            )
+            raise SimulationError("mirror-refuses", name=stream.name, origin=stream.mirror.name)
 
     def _numbered(self, stream: np.ndarray, is_stored: np.ndarray) -> np.ndarray:
         """The sequence of each step that is stored, in its stream; what comes later goes on."""

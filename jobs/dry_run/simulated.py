@@ -60,16 +60,9 @@ class SimulatedMessages:
             ours = self._ours(batch)
             self.messages += len(ours)
             for via in set(ours.column("via").unique().to_pylist()) - {"capture"}:
-                raise JobError(
-                    f"simulated stream {stream} holds messages from {via}: nats-server adds "
-                    "headers to these that an archive doesn't have, so only streams that capture "
-                    "all their messages can be exported"
-                )
+                raise JobError("simulated-has-headers", stream=stream, via=via)
         if not self.messages:
-            raise JobError(
-                f"the last simulation of archive {archive} has no stream {stream}: run "
-                "`nats-transform dry-run --simulate` with its configuration in --streams"
-            )
+            raise JobError("not-simulated", archive=archive, stream=stream)
         messages = open_table(warehouse, MESSAGES)
         self._archive = Selection(messages, archive, None, None, self._columns, MESSAGES)
 
@@ -102,7 +95,7 @@ class SimulatedMessages:
                 continue
             steps = np.diff(rows.column("archive_seq").to_numpy(), prepend=before)
             if (steps < 0).any():
-                raise JobError(f"simulated stream {self._stream} is not in archive order")
+                raise JobError("simulated-out-of-order", stream=self._stream)
             before = int(rows.column("archive_seq")[-1].as_py())
             yield rows
 

@@ -186,7 +186,7 @@ def counted_census(
             ),
         )
         if counts.refused is not None:
-            raise JobError(counts.refused)
+            raise JobError("refused", reason=counts.refused)
     return tables.open_table(settings.warehouse, CENSUS) if behind else table
 
 

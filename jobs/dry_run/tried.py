@@ -41,4 +41,4 @@ def _keep(folder: Path, out: Path) -> None:
             for file in sorted(folder.glob("*.parquet")):
                 shutil.copyfile(file, files.enter_context(whole(out / file.name)))
     except OSError as error:
-        raise JobError(f"the tables cannot be written to {out}: {error.strerror}") from error
+        raise JobError("tables-unwritable", folder=out, reason=error.strerror) from error

@@ -120,7 +120,7 @@ def end_if_told() -> None:
     """
     ended: threading.Event | None = getattr(_LOCAL, "ended", None)
     if ended is not None and ended.is_set():
-        raise JobError("the work was canceled")
+        raise JobError("canceled")
 
 
 def cores() -> int:

@@ -149,7 +149,7 @@ class _First(Generic[T]):
                 for part in parts:
                     writer.write_batch(part)
         except OSError as error:
-            raise WarehouseError(f"writing to {path} failed: {text_of(error)}") from error
+            raise WarehouseError("write-failed", path=path, reason=text_of(error)) from error
         return Kept(path, len(groups), is_cut)
 
 
@@ -178,7 +178,9 @@ class _Second(Generic[R]):
                     if len(batch):
                         yield batch
         except (OSError, pa.ArrowException) as error:
-            raise WarehouseError(f"{kept.path} cannot be read: {text_of(error)}") from error
+            raise WarehouseError(
+                "file-unreadable-in-warehouse", path=kept.path, reason=text_of(error)
+            ) from error
 
 
 def grouped(

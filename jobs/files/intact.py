@@ -44,7 +44,9 @@ def _hash_of(storage: Storage, path: str) -> str:
                 end_if_told()
                 digest.update(block)
     except OSError as error:
-        raise WarehouseError(f"{storage.shown(path)} cannot be read: {text_of(error)}") from error
+        raise WarehouseError(
+            "file-unreadable-in-warehouse", path=storage.shown(path), reason=text_of(error)
+        ) from error
     advance()
     return digest.hexdigest()
 
@@ -74,10 +76,7 @@ def check_files(spark: Spark | None, table: Table, files: Iterable[DataFile]) ->
     """
     if changed := changed_files(spark, table, files):
         more = f" and {len(changed) - 1:,} more files" if len(changed) > 1 else ""
-        raise WarehouseError(
-            f"{changed[0]}{more} changed after being published, so their rows cannot be trusted: "
-            f"restore it from a copy, or {_cure(table)}"
-        )
+        raise WarehouseError("files-changed", file=changed[0], more=more, cure=_cure(table))
 
 
 def not_looked_at(table: Table, files: Iterable[DataFile]) -> tuple[Unseen, ...]:

@@ -44,7 +44,7 @@ def joined(
             places = np.searchsorted(sequences, own[:count])
             if not np.array_equal(sequences[places], own[:count]):
                 missing = own[:count][sequences[places] != own[:count]][0]
-                raise ArchiveError(_missing(missing))
+                raise ArchiveError("outcome-without-message", sequence=missing)
             if count:
                 chosen = batch.take(pa.array(places)) if count < len(batch) else batch
                 columns = dict(zip(chosen.schema.names, chosen.columns, strict=True))
@@ -56,11 +56,5 @@ def joined(
                 break
             waiting = next(left, None)
     if waiting is not None:
-        raise ArchiveError(_missing(waiting.column("seq")[0].as_py()))
-
-
-def _missing(sequence: int) -> str:
-    return (
-        f"messages has no message of sequence {sequence}, whose outcome is there: ingest the "
-        "stream again, or transform it without `columns: outcomes`"
-    )
+        missing = waiting.column("seq")[0]
+        raise ArchiveError("outcome-without-message", sequence=missing)

@@ -26,7 +26,7 @@ def refuse_unwritable(what: str, path: Path) -> None:
         why = "you may not write there; name another file"
     else:
         return
-    raise JobError(f"{what} {path} cannot be written: {why}")
+    raise JobError("output-unwritable", what=what, path=path, why=why)
 
 
 @contextmanager

@@ -94,8 +94,7 @@ def batches(
             count = file.metadata.num_row_groups
             if piece.groups and piece.groups != count:
                 raise WarehouseError(
-                    f"{shown} has {count} row groups, but the table says {piece.groups}: "
-                    "somebody replaced it; restore it from a copy"
+                    "row-groups-differ", path=shown, count=count, groups=piece.groups
                 )
             there = set(file.schema_arrow.names)
             for group in range(piece.first, piece.end if piece.groups else count):
@@ -117,7 +116,9 @@ def batches(
                 for batch in read:
                     yield _with_all_columns(batch, schema)
     except (OSError, pa.ArrowException) as error:
-        raise WarehouseError(f"{shown} cannot be read: {text_of(error)}") from error
+        raise WarehouseError(
+            "file-unreadable-in-warehouse", path=shown, reason=text_of(error)
+        ) from error
 
 
 def _leaves(group: pq.RowGroupMetaData) -> tuple[set[str], set[str]]:

@@ -141,7 +141,7 @@ class Writer:
         self.is_open = True
 
     def _failed(self, error: OSError) -> WarehouseError:
-        return WarehouseError(f"writing to {self._path} failed: {text_of(error)}")
+        return WarehouseError("write-failed", path=self._path, reason=text_of(error))
 
 
 class _HashedSink:

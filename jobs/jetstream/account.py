@@ -55,7 +55,7 @@ def account_files(settings: NatsSettings, account: str) -> Iterator[tuple[Path, 
             folder.mkdir(mode=0o700)
         asyncio.run(_write(settings, account, *folders))
         if not any(folders[0].iterdir()):
-            raise ArchiveError(f"the account has no streams on {settings.where}")
+            raise ArchiveError("no-streams", where=settings.where)
         yield folders[0], folders[1] if any(folders[1].iterdir()) else None
 
 
@@ -99,10 +99,10 @@ async def account_streams(
         return tuple(map(StreamConfig.model_validate, configs))
     except ValidationError as error:
         raise ArchiveError(
-            f"{settings.where} doesn't show its streams: {text_of(error)}"
+            "streams-not-shown", where=settings.where, reason=text_of(error)
         ) from error
     except ApiError as error:
-        if error.code != NO_JETSTREAM:
+        if error.err_code != NO_JETSTREAM:
             raise
         return ()
 
@@ -157,14 +157,10 @@ async def _listed(
         page = await api(client, settings, model, subject, {"offset": count})
         if page.missing:
             raise ArchiveError(
-                f"{settings.where} cannot show {', '.join(page.missing)} now: try again when "
-                "every server of the cluster is up"
+                "streams-missing", where=settings.where, missing=", ".join(page.missing)
             )
         if client.stats["in_bytes"] > MOST_BYTES:
-            raise ArchiveError(
-                f"{settings.where} shows more than {MOST_BYTES // 2**20} MiB of streams and "
-                "consumers: give their files instead (--streams, --consumers)"
-            )
+            raise ArchiveError("streams-too-large", where=settings.where, most=MOST_BYTES // 2**20)
         entries = getattr(page, field) or ()
         for entry in entries:
             yield entry
@@ -181,7 +177,4 @@ async def _check_account(client: RawClient, settings: NatsSettings, account: str
     shown = parse_answer(User, settings.where, _WHO, answer.data).data
     names = [name for name in (shown.account, shown.account_name) if name]
     if names and account not in names:
-        raise ArchiveError(
-            f"this user of {settings.where} belongs to account {names[0]}, but the mappings to "
-            f"{account}: choose the account with --account, or give credentials for {account}"
-        )
+        raise ArchiveError("other-account", where=settings.where, names=names[0], account=account)

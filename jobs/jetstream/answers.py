@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from jobs.errors import ArchiveError
-from nats_transform.errors import first_fault
+from nats_transform.errors import InvalidValue, first_fault
 from nats_transform.streams.state import Count, State
 from nats_transform.untrusted import few_values
 
@@ -37,7 +37,7 @@ def can_be_named(name: str) -> bool:
 
 def _named(name: str) -> str:
     if not can_be_named(name):
-        raise ValueError("no stream or consumer can have this name")
+        raise InvalidValue("not-a-name")
     return name
 
 
@@ -129,7 +129,7 @@ class InfoState(State):
     @model_validator(mode="after")
     def _fits(self) -> InfoState:
         if self.messages > max(self.last_seq - self.first_seq + 1, 0):
-            raise ValueError("more messages than sequences")
+            raise InvalidValue("more-messages-than-sequences")
         return self
 
 
@@ -378,12 +378,12 @@ class ApiError(ArchiveError):
     """A server answered with an error, or with nothing that counts as an answer.
 
     Attributes:
-        code: the server's `err_code`, such as `STREAM_NOT_FOUND`; 0 for no answer.
+        err_code: that of the server, such as `STREAM_NOT_FOUND`; 0 for no answer.
     """
 
-    def __init__(self, message: str, code: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
+    def __init__(self, code: str, /, *, err_code: int = 0, **fields: object) -> None:
+        super().__init__(code, **fields)
+        self.err_code = err_code
 
 
 class NoAnswer(ApiError):
@@ -400,10 +400,9 @@ def parse_answer(model: type[_A], where: str, what: str, text: bytes) -> _A:
         few_values(text)
         document = json.loads(text)
         if issubclass(model, Answer) and (error := Answer.model_validate(document).error):
-            raise ApiError(error.description or str(error.err_code), error.err_code)
+            reason = error.description or str(error.err_code)
+            raise ApiError("api-error", err_code=error.err_code, reason=reason)
         return model.model_validate(document)
     except (ValueError, RecursionError) as error:
         fault = first_fault(error) if isinstance(error, ValidationError) else "it is not JSON"
-        raise ApiError(
-            f"{where} answers {what} as no nats-server does ({fault}): is it one?"
-        ) from None
+        raise ApiError("odd-answer", where=where, what=what, fault=fault) from None

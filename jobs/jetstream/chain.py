@@ -31,7 +31,7 @@ from nats import errors as nats_errors
 from jobs.errors import ArchiveError, JobError, text_of
 from jobs.jetstream import wire
 from jobs.jetstream.answers import STREAM_NOT_FOUND, Ack, ApiError
-from jobs.jetstream.connection import RawClient, refusal
+from jobs.jetstream.connection import RawClient, no_connection
 from jobs.jetstream.stream import StreamState, stream_state
 from jobs.jetstream.target import MSG_ID, Replayed, Target
 from jobs.settings.connection import NatsSettings
@@ -213,8 +213,7 @@ class Chain:
                 return
             await self._some_answer()
         raise JobError(
-            f"stream {self._target.name} on {self._nats.where}: {self._failure}; "
-            "run again to resume, once that is cured"
+            "replay-failed", stream=self._target.name, where=self._nats.where, reason=self._failure
         )
 
     async def _some_answer(self) -> None:
@@ -316,7 +315,7 @@ class Chain:
                 there |= await self._target.tail(self._client, self._nats, first, state.last)
                 continue
             except (ArchiveError, nats_errors.Error, OSError) as error:
-                is_gone = isinstance(error, ApiError) and error.code == STREAM_NOT_FOUND
+                is_gone = isinstance(error, ApiError) and error.err_code == STREAM_NOT_FOUND
                 if isinstance(error, StreamLost) or is_gone:
                     raise
                 reason = text_of(error)
@@ -339,14 +338,15 @@ class Chain:
     async def _state(self) -> StreamState:
         state = await stream_state(self._client, self._nats, self._target.name)
         if state.created != self._target.state.created:
-            raise StreamReplaced(
-                f"stream {self._target.name} on {self._nats.where} was deleted and created again "
-                "during the replay"
-            )
+            where = self._nats.where
+            raise StreamReplaced("replay-recreated", stream=self._target.name, where=where)
         if state.last < self._last:
             raise StreamLost(
-                f"stream {self._target.name} on {self._nats.where} lost stored messages: its last "
-                f"sequence was {self._last} and is now {state.last}"
+                "replay-lost-messages",
+                stream=self._target.name,
+                where=self._nats.where,
+                last=self._last,
+                now=state.last,
             )
         return state
 
@@ -366,9 +366,10 @@ class Chain:
         in_doubt = [m for n, m in self._waiting if n in self._unanswered and m.seq > ours]
         if in_doubt and mine_at < last and mine_at + 1 not in there:
             raise JobError(
-                f"stream {self._target.name} on {self._nats.where} removed messages before it "
-                f"confirmed archived sequence {in_doubt[0].seq}; look whether it's there, then "
-                "choose the missing days"
+                "replay-in-doubt",
+                stream=self._target.name,
+                where=self._nats.where,
+                seq=in_doubt[0].seq,
             )
         kept = deque[tuple[int, Outgoing]]()
         for number, message in self._waiting:
@@ -385,13 +386,16 @@ class Chain:
     async def _patience(self, reason: str) -> None:
         if self._client.is_closed:  # by the server, and for good: credentials that expired
             error = self._client.last_error or ConnectionError(reason)
-            raise ArchiveError(refusal(self._nats, error))
+            raise no_connection(self._nats, error)
         now = time.monotonic()
         self._stuck = self._stuck or now
         if now - self._stuck > self._nats.patience:
             raise JobError(
-                f"stream {self._target.name} on {self._nats.where}: nothing was stored for "
-                f"{self._nats.patience:.0f} s ({reason}); run again to resume"
+                "replay-no-answer",
+                stream=self._target.name,
+                where=self._nats.where,
+                patience=self._nats.patience,
+                reason=reason,
             )
         # If another client was quicker, try again at once; otherwise wait longer each time.
         if self._is_deaf:

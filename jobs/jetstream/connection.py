@@ -325,7 +325,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
             hung_up = isinstance(cause, ConnectionResetError | BrokenPipeError)
             if hung_up and attempt < _ATTEMPTS - 1:
                 continue
-            raise ArchiveError(refusal(settings, cause)) from error
+            raise no_connection(settings, cause) from error
     client.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
     try:
         yield client
@@ -351,23 +351,19 @@ async def _hang_up(client: RawClient) -> None:
     await asyncio.sleep(0)  # asyncio closes the socket in the next round
 
 
-def refusal(settings: NatsSettings, error: BaseException) -> str:
-    """Why a server has no connection with us, for people."""
-    reason = text_of(error).removeprefix("nats: ").strip("'\"")
-    if isinstance(error, nats.errors.AuthorizationError) or re.search("uth(oriz|entic)", reason):
-        if not settings.has_credentials:
-            return (
-                f"NATS server {settings.where} refuses clients without credentials: {reason}; "
-                "give --context, --creds or --user"
-            )
-        return f"NATS server {settings.where} refuses these credentials: {reason}"
-    if isinstance(error, NoNats):
-        return f"NATS server {settings.where} cannot be read: {error}; check the URL"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS with NATS server {settings.where} failed: {reason}"
-    reason = reason or type(error).__name__
-    cure = "check the URL, and that the server runs"
-    return f"NATS server {settings.where} cannot be reached: {reason}; {cure}"
+def no_connection(settings: NatsSettings, error: BaseException) -> ArchiveError:
+    """Why a server has no connection with us."""
+    reason: object = text_of(error).removeprefix("nats: ").strip("'\"") or type(error).__name__
+    code = "server-not-reached"
+    if isinstance(error, nats.errors.AuthorizationError) or re.search(
+        "uth(oriz|entic)", str(reason)
+    ):
+        code = "credentials-refused" if settings.has_credentials else "needs-credentials"
+    elif isinstance(error, NoNats):
+        code, reason = "server-unreadable", error
+    elif isinstance(error, ssl.SSLError):
+        code = "tls-failed"
+    return ArchiveError(code, where=settings.where, reason=reason)
 
 
 async def api(
@@ -398,13 +394,13 @@ async def api(
         )
     except nats.errors.NoRespondersError as error:
         if settings.domain:
-            text = f"JetStream domain {settings.domain} cannot be reached through {settings.where}"
-            raise ApiError(text) from error
-        text = f"JetStream is not enabled on {settings.where} for this account"
-        raise ApiError(text, NO_JETSTREAM) from error
+            raise ApiError(
+                "domain-not-reached", domain=settings.domain, where=settings.where
+            ) from error
+        raise ApiError("no-jetstream", err_code=NO_JETSTREAM, where=settings.where) from error
     except nats.errors.Error as error:
         if client.is_closed:
-            raise ArchiveError(refusal(settings, client.last_error or error)) from error
+            raise no_connection(settings, client.last_error or error) from error
         # The server does not answer what a user may not ask; it says so beside, in small letters.
         denied = str(client.last_error or "").lower()
         asked = f"{settings.api_prefix}.{subject}"
@@ -412,9 +408,6 @@ async def api(
         is_asked = f'violation for publish to "{asked.lower()}"' in denied
         if is_asked or "permissions violation for subscription" in denied:
             what = f"publish to {asked}" if is_asked else "subscribe to its inbox"
-            raise ApiError(
-                f"this user may not {what}; allow it on the server, or give another user"
-            ) from error
-        text = f"NATS server {settings.where} does not answer: {text_of(error)}"
-        raise NoAnswer(text) from error
+            raise ApiError("not-allowed", what=what) from error
+        raise NoAnswer("server-silent", where=settings.where, reason=text_of(error)) from error
     return parse_answer(model, settings.where, subject, answer.data)

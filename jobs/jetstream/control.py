@@ -112,7 +112,7 @@ def outgoing(lines: Sequence[bytes], acts: frozenset[str]) -> list[bytes]:
 
 def _outgoing(line: bytes, acts: frozenset[str], seen: set[bytes]) -> bytes:
     if not wire.is_header(line):
-        raise wire.Unsendable("headers", f"header '{wire.shown(line)}' is not well formed")
+        raise wire.Unsendable("unsendable-header", about="headers", header=wire.shown(line))
     name, _, value = line.partition(b":")
     lower = name.lower()
     if not lower.startswith(b"nats-"):

@@ -73,9 +73,7 @@ class Making:
             block = b"\r\n".join([block[:-2], *outgoing(lines, acts), b""])
         most = min(self.most - size, wire.MAX_HEADERS) - CHAIN_BYTES
         if len(block) > most:
-            raise wire.Unsendable(
-                "size", f"{len(block) + size} bytes of headers and payload are too many"
-            )
+            raise wire.Unsendable("message-too-large", about="size", size=len(block) + size)
         return block
 
     def _added(self, seq: int, ts_ns: int) -> bytes:

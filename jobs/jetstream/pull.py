@@ -93,10 +93,10 @@ async def _on_the_leader(
                 await _delete(client, nats, stream, name)
         except ApiError as error:
             # A replica that catches up answers late, and can have the cluster elect leaders again.
-            if error.code != NO_CLUSTER and not (led and isinstance(error, NoAnswer)):
+            if error.err_code != NO_CLUSTER and not (led and isinstance(error, NoAnswer)):
                 raise
         if time.monotonic() > deadline:
-            raise ApiError(f"{why}: try again when all servers are up")
+            raise ApiError("try-when-servers-are-up", reason=why)
         await asyncio.sleep(_PAUSE_SECONDS * min(tries / 5, 1))
     raise AssertionError
 
@@ -114,7 +114,7 @@ async def _create(
     try:
         return name, await api(client, nats, ConsumerInfo, subject, body)
     except ApiError as error:
-        if error.code != THRESHOLD_TOO_LONG:
+        if error.err_code != THRESHOLD_TOO_LONG:
             raise
         # The stream has a limit, which is the default then.
         del body["config"]["inactive_threshold"]
@@ -293,7 +293,6 @@ class Delivered:
             ]
         except pa.ArrowInvalid:
             raise ArchiveError(
-                f"{where} sends messages with reply subjects that no nats-server uses, such as "
-                f"{wire.shown(replies[0])}: is it one?"
+                "reply-of-no-server", where=where, replies=wire.shown(replies[0])
             ) from None
         return cls(*columns)

@@ -27,7 +27,7 @@ from jobs.jetstream.answers import (
     ApiError,
     StreamInfo,
 )
-from jobs.jetstream.connection import LARGEST_MESSAGE, RawClient, api, connection, refusal
+from jobs.jetstream.connection import LARGEST_MESSAGE, RawClient, api, connection, no_connection
 from jobs.jetstream.headers import header_columns
 from jobs.jetstream.pull import Delivered, Pull, arrive, consumer, pulling, request
 from jobs.jetstream.stream import JetStreamSettings, StreamState, count_from
@@ -113,11 +113,15 @@ async def read_range(
                 return
             except _Stale as reason:
                 if client.is_closed:  # by the server, and for good: credentials that expired
-                    raise ArchiveError(refusal(nats, client.last_error or reason)) from reason
+                    raise no_connection(nats, client.last_error or reason) from reason
                 if time.monotonic() > deadline:
                     raise ArchiveError(
-                        f"stream {settings.stream} on {nats.where}: no message after sequence "
-                        f"{following - 1} for {nats.patience:.0f} s ({text_of(reason)})"
+                        "read-no-answer",
+                        stream=settings.stream,
+                        where=nats.where,
+                        sequence=following - 1,
+                        patience=nats.patience,
+                        reason=text_of(reason),
                     ) from reason
                 await asyncio.sleep(0.2)
                 await _check_same_stream(client, nats, settings.stream, state)
@@ -138,8 +142,7 @@ async def _check_nothing_left(
         raise _Stale(text_of(error)) from error
     if left > 0:
         raise ArchiveError(
-            f"stream {stream} on {nats.where} counts {left} messages from sequence {first} to "
-            f"{last}, and gives none of them: run again; is it a nats-server?"
+            "read-nothing", stream=stream, where=nats.where, count=left, first=first, last=last
         )
 
 
@@ -149,17 +152,11 @@ async def _check_same_stream(
     try:
         now = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
     except ApiError as error:
-        if error.code == STREAM_NOT_FOUND:
-            raise ArchiveError(
-                f"stream {stream} on {nats.where} was deleted while it was read; what is archived "
-                "already stays"
-            ) from error
+        if error.err_code == STREAM_NOT_FOUND:
+            raise ArchiveError("read-deleted", stream=stream, where=nats.where) from error
         return  # the server is not back yet
     if now.created != state.created:
-        raise ArchiveError(
-            f"stream {stream} on {nats.where} was deleted and created again while it was read; "
-            "ingest it under another name"
-        )
+        raise ArchiveError("read-recreated", stream=stream, where=nats.where)
 
 
 async def _pulls(
@@ -200,8 +197,7 @@ async def _pulls(
                 if not rises.all():
                     wrong = int(delivered.sequence[np.argmin(rises)])
                     raise ArchiveError(
-                        f"stream {stream} on {nats.where}: sequence {wrong} comes after a later "
-                        "one, or twice: is it a nats-server?"
+                        "read-out-of-order", stream=stream, where=nats.where, sequence=wrong
                     )
                 count_in_range = int(np.searchsorted(delivered.sequence[:count], last, "right"))
                 if count_in_range:
@@ -215,9 +211,9 @@ async def _pulls(
                 pull.clear()
     except ApiError as error:
         # A stream may allow few consumers; those of the other ranges end.
-        if error.code in (0, STREAM_NOT_FOUND, NO_MORE_CONSUMERS):
+        if error.err_code in (0, STREAM_NOT_FOUND, NO_MORE_CONSUMERS):
             raise _Stale(str(error)) from error
-        raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
+        raise ArchiveError("read-failed", stream=stream, where=nats.where, reason=error) from error
     except (nats_errors.Error, OSError) as error:
         raise _Stale(text_of(error)) from error
 

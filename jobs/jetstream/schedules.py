@@ -66,7 +66,7 @@ class Rewriting:
     """
 
     values: dict[int, dict[bytes, bytes]] = field(default_factory=dict)
-    faults: dict[int, str] = field(default_factory=dict)
+    faults: dict[int, wire.Unsendable] = field(default_factory=dict)
     fired: int = 0
 
     @property
@@ -101,10 +101,15 @@ class Rewriting:
             changed: dict[bytes, bytes] = {}
             for name, old in schedule.named.items():
                 new, why = renamed(old)
-                if not why and new == schedule.stored:
-                    why = f"would be '{wire.shown(new)}', the schedule's own subject"
-                if why:
-                    rewriting.faults[schedule.seq] = f"{name.decode()} '{wire.shown(old)}' {why}"
+                if why or new == schedule.stored:
+                    rewriting.faults[schedule.seq] = wire.Unsendable(
+                        "schedule-not-rewritten" if why else "schedule-of-itself",
+                        about="schedule",
+                        header=name.decode(),
+                        subject=wire.shown(old),
+                        why=why,
+                        new=wire.shown(new),
+                    )
                     break
                 if new != old:
                     changed[name] = new
@@ -119,7 +124,7 @@ class Rewriting:
             Unsendable: it is a schedule that cannot be rewritten.
         """
         if seq in self.faults:
-            raise wire.Unsendable("schedule", self.faults[seq])
+            raise self.faults[seq]
         if seq not in self.values:
             return None
         left, rewritten = dict(self.values[seq]), list(lines)
@@ -146,9 +151,12 @@ class Rewriting:
             new = b"\r\n".join([version, *(self.lines(int(numbers[row]), lines) or lines)])
             if len(new) > wire.MAX_HEADERS:
                 raise wire.Unsendable(
-                    "size", f"sequence {numbers[row]}: its headers get {len(new):,} bytes, and "
-                    f"{wire.MAX_HEADERS:,} is the most",
-                )  # fmt: skip
+                    "schedule-headers-too-large",
+                    about="size",
+                    sequence=numbers[row],
+                    size=len(new),
+                    most=wire.MAX_HEADERS,
+                )
             texts[row] = new
         return pa.array(texts, pa.binary())
 

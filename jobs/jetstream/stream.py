@@ -104,18 +104,22 @@ async def stream_info(client: RawClient, nats: NatsSettings, stream: str) -> Str
     """
     if not can_be_named(stream):
         raise ApiError(
-            f"no stream can have the name {printable(stream)}: check it", STREAM_NOT_FOUND
+            "no-stream-can-have-name", err_code=STREAM_NOT_FOUND, stream=printable(stream)
         )
     try:
         return await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
     except ApiError as error:
-        if error.code == STREAM_NOT_FOUND:
+        if error.err_code == STREAM_NOT_FOUND:
             names: list[str] = []
             with contextlib.suppress(ApiError):  # not everyone may ask
                 names = (await api(client, nats, Names, "STREAM.NAMES")).streams or []
             near = did_you_mean(stream, names) or "; `nats stream ls` lists those that it has"
-            raise ApiError(f"no stream {stream} on {nats.where}{near}", error.code) from error
-        raise ApiError(f"stream {stream} on {nats.where}: {error}", error.code) from error
+            raise ApiError(
+                "no-stream", err_code=error.err_code, stream=stream, where=nats.where, hint=near
+            ) from error
+        raise ApiError(
+            "stream-refused", err_code=error.err_code, stream=stream, where=nats.where, reason=error
+        ) from error
 
 
 async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> StreamState:
@@ -154,7 +158,9 @@ async def count_from(
         async with consumer(client, nats, stream, subject, **start) as (_, info):
             return info.num_pending
     except ApiError as error:
-        raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
+        raise ArchiveError(
+            "stream-refused", stream=stream, where=nats.where, reason=error
+        ) from error
 
 
 async def message_at(
@@ -169,8 +175,7 @@ async def message_at(
     first = await _first_message(client, nats, stream, start, subject)
     if first is not None and first[0] < sequence:
         raise ArchiveError(
-            f"stream {stream} on {nats.where} gives sequence {first[0]} when asked for {sequence} "
-            "or later: is it a nats-server?"
+            "odd-first-sequence", stream=stream, where=nats.where, first=first[0], sequence=sequence
         )
     return first
 
@@ -211,12 +216,14 @@ async def _first_message(
                 await arrive(client, pull, 1)
                 if not pull.replies:
                     if pull.status is None:
-                        raise ApiError(f"NATS server {nats.where} does not answer")
+                        raise ApiError("server-does-not-answer", where=nats.where)
                     return None  # the message was deleted just now
                 delivered = Delivered.parse(pull.replies, nats.where)
                 return int(delivered.sequence[0]), int(delivered.time[0])
     except ApiError as error:
-        raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
+        raise ArchiveError(
+            "stream-refused", stream=stream, where=nats.where, reason=error
+        ) from error
 
 
 async def wanted_range(
@@ -229,16 +236,13 @@ async def wanted_range(
             consumer that acknowledges them: the server lets nobody else read.
     """
     if state.config.get("retention") == "workqueue":
-        raise ArchiveError(
-            f"stream {settings.stream} on {nats.where} is a work queue, which only its own "
-            "consumers may read: ingest its backup instead (nats stream backup)"
-        )
+        raise ArchiveError("work-queue", stream=settings.stream, where=nats.where)
     first, last = settings.first or 1, settings.last if settings.last is not None else state.last
     if settings.last is not None and first > settings.last:
-        raise ArchiveError(f"the range ends before it starts: sequence {first} to {settings.last}")
+        raise ArchiveError("range-of-sequences-ends-early", first=first, last=settings.last)
     since, until = settings.since, settings.until
     if since and until and utc(since) >= utc(until):
-        raise ArchiveError(f"the range ends before it starts: {since} to {until}")
+        raise ArchiveError("range-ends-early", since=since, until=until)
     if since:
         first = max(first, await sequence_at(client, nats, settings.stream, since, state))
     if until:

@@ -121,10 +121,7 @@ class _Counting:
             page = _table(info)
             new = page.filter(pc.invert(pc.is_in(page["subject"], before)))
             if len(before) and len(page) and len(new) == len(page):
-                raise ArchiveError(
-                    f"{self._where} removes subjects faster than it lists them: ingest it, and "
-                    "try the mappings on the archive"
-                )
+                raise ArchiveError("subjects-removed-faster", where=self._where)
             if len(new):
                 yield info.total, new
             end = start + info.limit
@@ -181,10 +178,7 @@ class _Counting:
         return info
 
     def _refusal(self, why: str) -> ArchiveError:
-        return ArchiveError(
-            f"{self._where} {why}, and the server sorts them all for each 100,000 that it lists: "
-            "ingest the stream, and try the mappings on the archive"
-        )
+        return ArchiveError("subjects-too-many", where=self._where, why=why)
 
 
 def _split(pattern: str, samples: Sequence[Sequence[str]], most: float) -> list[str]:

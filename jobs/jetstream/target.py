@@ -198,8 +198,7 @@ class Target:
             return {seq: source async for seq, source in self.messages(nats, first, last)}
         if last - first >= _MOST_ONE_BY_ONE:
             raise ArchiveError(
-                f"stream {self.name} on {nats.where} has {last - first + 1:,} new messages, too "
-                "many to check one by one; run again when fewer are written"
+                "target-too-far-ahead", stream=self.name, where=nats.where, count=last - first + 1
             )
         sources: dict[int, Replayed | None] = {}
         for at in range(first, last + 1, _AT_ONCE):
@@ -221,7 +220,7 @@ class Target:
             subject = f"STREAM.MSG.GET.{self.name}"
             return (await api(client, nats, Message, subject, {"seq": seq})).message
         except ApiError as error:
-            if error.code == MESSAGE_NOT_FOUND:
+            if error.err_code == MESSAGE_NOT_FOUND:
                 return None
             raise
 

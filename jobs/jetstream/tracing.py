@@ -54,10 +54,7 @@ async def traced(client: RawClient, settings: NatsSettings, subject: str) -> Seq
     """
     if not can_trace(client):
         version = visible(str(client._server_info.get("version", "")))
-        raise ArchiveError(
-            f"{settings.where} runs nats-server {version}, which would deliver the message: "
-            "tracing needs 2.11 or later, so leave out --live"
-        )
+        raise ArchiveError("trace-too-old", where=settings.where, version=version)
     inbox, before = client.new_inbox(), client.last_error
     subscription = await client.subscribe(f"{inbox}.*", pending_bytes_limit=2 * _MOST_BYTES)
     try:
@@ -71,9 +68,11 @@ async def traced(client: RawClient, settings: NatsSettings, subject: str) -> Seq
             if events and not missing(events):
                 break
     except nats.errors.Error as error:
-        raise ArchiveError(f"{settings.where} does not answer: {text_of(error)}") from error
+        raise ArchiveError(
+            "server-unreachable", where=settings.where, reason=text_of(error)
+        ) from error
     if not events:
-        raise ArchiveError(f"{settings.where} sends no trace event: is it older than 2.11?")
+        raise ArchiveError("trace-without-event", where=settings.where)
     return events
 
 
@@ -123,7 +122,7 @@ async def mapped_subjects(
                 left.remove(message.subject)
                 counts[event.mapped] += 1
     except (nats.errors.Error, TimeoutError) as error:
-        raise ArchiveError(f"{settings.where} doesn't trace: {text_of(error)}") from error
+        raise ArchiveError("trace-failed", where=settings.where, reason=text_of(error)) from error
     finally:
         await subscription.unsubscribe()
     return counts
@@ -135,8 +134,11 @@ def _headers(dest: str) -> dict[str, str]:
 
 def _refused(settings: NatsSettings, refusal: Exception, subject: str, inbox: str) -> ArchiveError:
     return ArchiveError(
-        f"{settings.where} refuses the trace: {text_of(refusal)}; give a user who may publish "
-        f"{visible(subject)}, and publish and subscribe {inbox}"
+        "trace-refused",
+        where=settings.where,
+        reason=text_of(refusal),
+        subject=visible(subject),
+        inbox=inbox,
     )
 
 
@@ -161,15 +163,12 @@ async def _events(
             break
         size += len(message.data)
         if size > _MOST_BYTES:
-            raise ArchiveError(f"more than {_MOST_BYTES // 2**20} MiB of trace events came")
+            raise ArchiveError("trace-too-large", most=_MOST_BYTES // 2**20)
         if message.subject != dest:  # of an attempt before
             continue
         event = parse_answer(TraceEvent, settings.where, "a trace", message.data)
         if event.hop in events:
-            raise ArchiveError(
-                f"two trace events came for one hop to {settings.where}, so somebody else "
-                "publishes to our inbox; try again, or with another --inbox-prefix"
-            )
+            raise ArchiveError("trace-twice", where=settings.where)
         events[event.hop] = event
     order = sorted(events, key=lambda hop: (hop.count("."), hop)) if "" in events else ()
     return [events[hop] for hop in order]

@@ -52,12 +52,12 @@ class Unsendable(JobError):
     """What nats-server's protocol cannot carry, or what we do not let it carry.
 
     Attributes:
-        reason: `subject`, `headers` or `size`; `operation` for what is no message.
+        about: `subject`, `headers`, `size` or `schedule`; `operation` for what is no message.
     """
 
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
+    def __init__(self, code: str, /, *, about: str = "operation", **fields: object) -> None:
+        super().__init__(code, **fields)
+        self.about = about
 
 
 class Frame(bytes):
@@ -80,7 +80,7 @@ def literal(subject: bytes) -> bytes:
             byte, or it is too long for a line of the protocol.
     """
     if not is_literal(subject):
-        raise Unsendable("subject", fault(subject))
+        raise fault(subject)
     return subject
 
 
@@ -89,7 +89,7 @@ def is_literal(subject: bytes) -> bool:
     return _LITERAL.fullmatch(subject) is not None and len(subject) <= MAX_SUBJECT
 
 
-def fault(subject: bytes) -> str:
+def fault(subject: bytes) -> Unsendable:
     """What is wrong with a subject that is not literal."""
     tokens = subject.split(b".")
     why = f"has {len(subject)} bytes, and {MAX_SUBJECT} fit into a line"
@@ -101,7 +101,7 @@ def fault(subject: bytes) -> str:
         why = "has an empty token"
     elif b"*" in tokens or b">" in tokens:
         why = "has a wildcard as a token"
-    return f"subject '{shown(subject)}' {why}"
+    return Unsendable("unsendable-subject", about="subject", subject=shown(subject), why=why)
 
 
 def is_header(line: bytes) -> bool:
@@ -117,7 +117,7 @@ def header(name: bytes, value: bytes) -> bytes:
     """
     line = b"%b: %b" % (name, value)
     if b":" in name or not is_header(line):
-        raise Unsendable("headers", f"header '{shown(line)}' is not well formed")
+        raise Unsendable("unsendable-header", about="headers", header=shown(line))
     return line
 
 
@@ -129,11 +129,9 @@ def headers(block: bytes) -> bytes:
             or it is too long.
     """
     if _BLOCK.fullmatch(block) is None:
-        raise Unsendable("headers", f"header block '{shown(block)}' is not well formed")
+        raise Unsendable("unsendable-headers", about="headers", headers=shown(block))
     if len(block) > MAX_HEADERS:
-        raise Unsendable(
-            "headers", f"the header block has {len(block)} bytes, but {MAX_HEADERS} is the most"
-        )
+        raise Unsendable("headers-too-large", about="headers", size=len(block), most=MAX_HEADERS)
     return block
 
 
@@ -151,7 +149,7 @@ def publish(subject: bytes, reply: bytes, block: bytes, data: bytes) -> Frame:
         len(block) + len(data),
     )
     if len(arguments) > MAX_CONTROL_LINE:
-        raise Unsendable("subject", f"subject '{shown(subject)}' is too long for the protocol")
+        raise Unsendable("subject-too-long", about="subject", subject=shown(subject))
     return Frame(b"".join((b"HPUB ", arguments, _CRLF, block, data, _CRLF)))
 
 
@@ -163,9 +161,7 @@ def one_operation(command: bytes) -> Frame:
     """
     parsed = _OPERATION.match(command)
     if parsed is None:
-        raise Unsendable(
-            "operation", f"'{shown(command)}' is not a single operation of the protocol"
-        )
+        raise Unsendable("not-one-operation", command=shown(command))
     kind, rest = parsed.lastgroup, command[parsed.end() :]
     match kind:
         case "pub_size":
@@ -183,9 +179,7 @@ def one_operation(command: bytes) -> Frame:
                 filter_subject(parsed["sub"])
     whole = rest == b"" if size is None else len(rest) == size + 2 and rest.endswith(_CRLF)
     if not whole or (parsed.end() > MAX_CONTROL_LINE and kind != "connect"):
-        raise Unsendable(
-            "operation", f"'{shown(command)}' is not a single operation of the protocol"
-        )
+        raise Unsendable("not-one-operation", command=shown(command))
     return Frame(command)
 
 
@@ -201,5 +195,5 @@ def filter_subject(subject: bytes) -> bytes:
         Unsendable: it has an empty token, a blank or a control byte.
     """
     if _FILTER.fullmatch(subject) is None:
-        raise Unsendable("subject", fault(subject))
+        raise fault(subject)
     return subject

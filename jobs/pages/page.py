@@ -38,7 +38,7 @@ def write_page(html: str, path: Path) -> None:
         with whole(path) as part:
             part.write_text(html, "utf-8")
     except OSError as error:
-        raise ReportError(f"the report {path} cannot be written: {text_of(error)}") from error
+        raise ReportError("report-unwritable", path=path, reason=text_of(error)) from error
 
 
 def page(template: str, **values: Any) -> str:

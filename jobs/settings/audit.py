@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from jobs.settings.base import Moment, Name, Option, Probability, Settings, setting
 from jobs.settings.days import DayRange, Stream
 from jobs.settings.mappings import JudgedDays, MappedDays
-from nats_transform.errors import printable
+from nats_transform.errors import InvalidValue, printable
 from nats_transform.mappings.subject import is_valid_filter
 
 if TYPE_CHECKING:
@@ -38,10 +38,7 @@ class InForce(Settings):
             return value
         moments, _, file = value.partition("=")
         if not file:
-            raise ValueError(
-                f"{value!r} is not a moment and a file: write 2026-10-01T12:00Z=mapping.conf, or "
-                "`git` alone"
-            )
+            raise InvalidValue("not-a-moment-and-file", value=value)
         since, _, until = moments.partition("..")
         return {"since": since, "until": until or None, "mapping": file}
 
@@ -141,33 +138,25 @@ class AuditSettings(JudgedDays, MappedDays):
     @model_validator(mode="after")
     def _checked(self) -> AuditSettings:
         if self.mapping is None and (self.observed or self.in_force):
-            raise ValueError("give the mapping (--mapping): only a transform records its own")
+            raise InvalidValue("audit-without-mapping")
         _check_turns(() if self.in_force == "git" else self.in_force)
         if self.since and self.until and self.since >= self.until:
-            raise ValueError("the audit must start before it ends: correct since and until")
+            raise InvalidValue("audit-ends-early")
         if self.published and (self.in_force or self.since or self.until):
-            raise ValueError(
-                "counts don't say when messages were published: give a source stream "
-                "(--source-stream), or audit one mapping over the whole archive"
-            )
+            raise InvalidValue("counts-without-moments")
         if not self.observed and (
             self.source_stream or self.published or self.captured or self.publishers
         ):
-            raise ValueError(
-                "a source stream, counts of what was published, captured subjects and publishers "
-                "need an observed audit (--observed)"
-            )
+            raise InvalidValue("observed-only")
         if self.source_stream and self.published:
-            raise ValueError("give a source stream or counts of what was published, not both")
+            raise InvalidValue("source-and-counts")
         counted = Counter((count.source, count.cluster) for count in self.published)
         for (source, _), times in counted.items():
             if times > 1:
-                raise ValueError(
-                    f"{printable(source)} is counted {times} times: give the sum of its counts"
-                )
+                raise InvalidValue("counted-several-times", source=printable(source), times=times)
         for filter in (*self.captured, *self.publishers):
             if not is_valid_filter(filter):
-                raise ValueError(f"{printable(filter)} is not a valid subject filter")
+                raise InvalidValue("not-a-filter", filter=printable(filter))
         return self
 
     @property
@@ -207,22 +196,22 @@ def _check_turns(in_force: Sequence[InForce]) -> None:
     """Refuses mappings in force that overlap or leave a gap."""
     for version in in_force:
         if version.until is not None and version.until <= version.since:
-            raise ValueError(
-                f"{printable(str(version.mapping))} is in force from {version.since} until "
-                f"{version.until}: it must start before it ends"
+            raise InvalidValue(
+                "in-force-ends-early",
+                mapping=printable(str(version.mapping)),
+                since=version.since,
+                until=version.until,
             )
     for earlier, later in pairwise(in_force):
         names = f"{printable(str(earlier.mapping))} and {printable(str(later.mapping))}"
         if later.since <= earlier.since:
-            raise ValueError(
-                f"{names} are not in the order of their times ({earlier.since}, {later.since}): "
-                "give the mappings in force oldest first, each with a time of its own"
+            raise InvalidValue(
+                "in-force-out-of-order", pair=names, earlier=earlier.since, later=later.since
             )
         if earlier.until is not None and earlier.until != later.since:
             what = "overlap" if earlier.until > later.since else "leave a gap"
-            raise ValueError(
-                f"{names} {what}: the first is in force until {earlier.until}, the second from "
-                f"{later.since} on; give both the same moment"
+            raise InvalidValue(
+                "in-force-gap", pair=names, what=what, until=earlier.until, since=later.since
             )
 
 

@@ -29,6 +29,8 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from nats_transform.errors import InvalidValue
+
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
@@ -122,7 +124,7 @@ class Settings(BaseModel):
             field = cls.model_fields[info.field_name]
             option, kind, _ = _marked(*_meaning(field.annotation), field.metadata)
             if kind is Path or option.is_path:  # `Path("")` is the current folder
-                raise ValueError("the path is empty, as it is if a variable of the shell isn't set")
+                raise InvalidValue("path-empty")
         return value
 
     @model_validator(mode="after")
@@ -132,7 +134,7 @@ class Settings(BaseModel):
             if len(given) > 1:
                 known = {setting.path: f"--{setting.name}" for setting in settings_of(type(self))}
                 options = " or ".join(known.get((name,), name) for name in given)
-                raise ValueError(f"give {options}, not both")
+                raise InvalidValue("not-both", options=options)
         return self
 
     @classmethod
@@ -266,10 +268,10 @@ def _moment(value: Any) -> Any:
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        raise ValueError(f"{value!r} is not a moment such as 2026-10-01T12:00Z") from None
+        raise InvalidValue("not-a-moment", value=value) from None
     if moment.tzinfo is None:
         text = value if ":" in value else f"{value}T00:00"
-        raise ValueError(f"{text!r} has no time zone: write {text}Z for UTC, or {text}+02:00")
+        raise InvalidValue("no-time-zone", text=text)
     utc(moment)
     return moment
 
@@ -283,7 +285,7 @@ def utc(moment: datetime) -> datetime:
     try:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
-        raise ValueError(f"{moment.isoformat()} is not in the years 1 to 9999 of UTC") from None
+        raise InvalidValue("moment-out-of-range", moment=moment.isoformat()) from None
 
 
 def _with_commas(value: Any) -> Any:
@@ -292,10 +294,7 @@ def _with_commas(value: Any) -> Any:
 
 def _without_keys(address: str) -> str:
     if re.match(r"[\w+.-]+://[^/]*:[^/]*@", address):
-        raise ValueError(
-            "leave user, password and keys out of an address, which is printed and kept; an object "
-            "store takes its keys from the environment, such as AWS_ACCESS_KEY_ID"
-        )
+        raise InvalidValue("secret-in-address")
     return address
 
 

@@ -12,6 +12,7 @@ from pydantic import SecretStr, field_validator, model_validator
 from jobs.errors import ArchiveError, text_of
 from jobs.settings.base import Folder, Option, Settings, setting
 from jobs.settings.contexts import selected_context, values_of
+from nats_transform.errors import InvalidValue
 from nats_transform.untrusted import visible
 
 if TYPE_CHECKING:
@@ -121,19 +122,14 @@ class NatsSettings(Settings):
     @classmethod
     def _some_server(cls, servers: str) -> str:
         if not any(s.strip() for s in servers.split(",")):
-            raise ValueError("no server: give one with --server or --context")
+            raise InvalidValue("no-server")
         for scheme, separator, _ in (url.strip().partition("://") for url in servers.split(",")):
             if separator and scheme.lower() not in _SCHEMES:
-                raise ValueError(
-                    f"a nats-server's URL starts with nats:// or tls://, not {visible(scheme)}://"
-                )
+                raise InvalidValue("server-scheme", scheme=visible(scheme))
         for number, url in enumerate(url.strip() for url in servers.split(",") if url.strip()):
             # A comma in a password would make an address of its first half, which is printed.
             if (number and "@" in url and "://" not in url) or not _URL.fullmatch(url):
-                raise ValueError(
-                    "a server is HOST, HOST:PORT or nats://USER:PASSWORD@HOST:PORT; give a "
-                    "password with a comma with --password"
-                )
+                raise InvalidValue("server-address")
         return servers
 
     @property
@@ -182,10 +178,7 @@ class NatsSettings(Settings):
                 # A key with a password is refused; without ours, OpenSSL asks on the terminal.
                 context.load_cert_chain(self.tls_cert, self.tls_key, password="")
         except (OSError, ValueError) as error:
-            raise ArchiveError(
-                f"{reading} cannot be used for TLS: {text_of(error)}; give PEM files that belong "
-                "together, with a key that has no password"
-            ) from error
+            raise ArchiveError("tls-unusable", file=reading, reason=text_of(error)) from error
         return context
 
     def check_files(self) -> None:
@@ -197,7 +190,7 @@ class NatsSettings(Settings):
         """
         for path in (self.creds, self.nkey, self.tls_ca, self.tls_cert, self.tls_key):
             if path is not None and not path.is_file():
-                raise ArchiveError(f"no file {path}: give the path to the NATS credentials")
+                raise ArchiveError("no-credentials-file", path=path)
         user = "JWT and seed of a NATS user (a .creds file of nsc)"
         for given, form, what in (
             (self.creds, _CREDS, user),
@@ -216,7 +209,9 @@ class NatsSettings(Settings):
                 nkeys.from_seed(bytearray(seed[1])).wipe()  # type: ignore[no-untyped-call]
             except (OSError, ValueError, nkeys.NkeysError) as error:
                 # The error's text is left out, because it may have parts of the secret.
-                raise ArchiveError(f"{where} has no {what}: {type(error).__name__}") from None
+                raise ArchiveError(
+                    "credentials-without", where=where, what=what, error=type(error).__name__
+                ) from None
 
 
 def _content(given: Path | SecretStr) -> bytes:
@@ -250,7 +245,5 @@ class ShownSettings(Settings):
     @model_validator(mode="after")
     def _shown_once(self) -> Self:
         if self.nats is not None and (self.streams or self.consumers):
-            raise ValueError(
-                "give either files with the streams and consumers, or a server that shows them"
-            )
+            raise InvalidValue("files-or-server")
         return self

@@ -89,19 +89,17 @@ def _folder() -> Path:
 def _read(name: str) -> dict[str, object]:
     is_file = name.endswith(".json") and Path(name).is_file()
     if not is_file and (".." in name or "/" in name or "\\" in name or not name):
-        raise ArchiveError(
-            f"{name!r} is not a context's name: give one that `nats context ls` shows"
-        )
+        raise ArchiveError("not-a-context-name", name=name)
     file = Path(name) if is_file else _folder() / "context" / f"{name}.json"
     try:
         values = json.loads(file.read_bytes())
     except FileNotFoundError:
         known = ", ".join(known_contexts()) or "there are none"
-        raise ArchiveError(f"no context {name} in {file.parent}; known contexts: {known}") from None
+        raise ArchiveError("no-context", name=name, folder=file.parent, known=known) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ArchiveError(f"{file}: this context cannot be read: {type(error).__name__}") from None
+        raise ArchiveError("context-unreadable", file=file, error=type(error).__name__) from None
     if not isinstance(values, dict):
-        raise ArchiveError(f"{file}: a context is a JSON object; save it again with `nats context`")
+        raise ArchiveError("context-not-an-object", file=file)
     settings: dict[str, object] = {}
     jwt: dict[str, str] = {}
     for field, value in values.items():
@@ -109,11 +107,11 @@ def _read(name: str) -> dict[str, object]:
             continue
         if field not in _FIELDS and field not in _JWT:
             cure = "give --creds FILE" if field == "nsc" else "remove it, or give --server"
-            raise ArchiveError(f"{file}: the field {field} is not supported: {cure}")
+            raise ArchiveError("context-field", file=file, field=field, cure=cure)
         if field == "tls_first" and value is True:
             settings[field] = True
         elif not isinstance(value, str):
-            raise ArchiveError(f"{file}: the field {field} has the wrong type: give text")
+            raise ArchiveError("context-field-type", file=file, field=field)
         elif field in _JWT:
             jwt[field] = _secret(value, field, file)
         elif field == "creds" and _SCHEME.match(value) and not value.lower().startswith("file:"):
@@ -125,7 +123,7 @@ def _read(name: str) -> dict[str, object]:
             settings[_FIELDS[field]] = _secret(value, field, file) if secret else value
     if jwt:
         if len(jwt) < 2:
-            raise ArchiveError(f"{file}: user_jwt and user_seed belong together: give both")
+            raise ArchiveError("context-jwt-without-seed", file=file)
         settings["credentials"] = _credentials(**jwt)
     first = next((kind for kind in _CREDENTIALS if kind in settings), None)
     others = set(_CREDENTIALS) - {first}
@@ -136,7 +134,7 @@ def _path(value: str, field: str, file: Path) -> str:
     """A path with `$VARIABLE` and `~` as natscli expands them."""
     scheme = _SCHEME.match(value)
     if scheme and scheme[1].lower() != "file":
-        raise ArchiveError(f"{file}: {field}: {scheme[1]}:// is not supported: give a file")
+        raise ArchiveError("context-scheme", file=file, field=field, scheme=scheme[1])
     path = re.sub(r"\$\{?(\w+)\}?", lambda match: os.environ.get(match[1], ""), value)
     path = path.removeprefix("file://")
     return str(Path.home()) + path[1:] if path.startswith("~") else path
@@ -150,22 +148,25 @@ def _secret(value: str, field: str, file: Path) -> str:
         variable = value[len("env://") :]
         if secret := os.environ.get(variable):
             return secret.rstrip("\r\n")
-        raise ArchiveError(f"{file}: {field}: the environment has no variable {variable}: set it")
+        raise ArchiveError("context-variable-not-set", file=file, field=field, variable=variable)
     if kind == "data":
         try:
             return base64.b64decode(value.rpartition(",")[2], validate=True).decode().rstrip("\r\n")
         except (binascii.Error, UnicodeDecodeError):
-            raise ArchiveError(f"{file}: {field}: data: must hold base64") from None
+            raise ArchiveError("context-not-base64", file=file, field=field) from None
     if kind == "file":
         try:
             return Path(value[len("file://") :]).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise ArchiveError(f"{file}: {field}: {type(error).__name__} of {value}") from None
+            raise ArchiveError(
+                "context-field-unreadable",
+                file=file,
+                field=field,
+                error=type(error).__name__,
+                value=value,
+            ) from None
     if kind in ("nsc", "op"):
-        raise ArchiveError(
-            f"{file}: {field}: {kind}:// is not supported: export the credentials into a file, "
-            "and give --creds FILE"
-        )
+        raise ArchiveError("context-credentials-scheme", file=file, field=field, scheme=kind)
     return value
 
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, model_validator
 
 from jobs.settings.base import Name, Option, Settings, setting
 from jobs.settings.warehouse import Warehouse
+from nats_transform.errors import InvalidValue
 
 Stream = Annotated[Name, Option(completes="streams")]
 RunId = Annotated[str, Option(metavar="ID", otherwise="a random name")]
@@ -22,9 +23,7 @@ def _day(value: Any) -> Any:
     try:
         return date.fromisoformat(value)
     except ValueError:
-        raise ValueError(
-            f"{value!r} is not a day such as 2026-11-30, nor a range such as 2026-11-01..2026-11-30"
-        ) from None
+        raise InvalidValue("not-a-day", value=value) from None
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,7 @@ class StreamDays(Settings):
     @model_validator(mode="after")
     def _ordered(self) -> StreamDays:
         if self.last_day is not None and (self.first_day is None or self.last_day < self.first_day):
-            raise ValueError(
-                "the last day needs a first day, and the first must not be after the last"
-            )
+            raise InvalidValue("days-end-early")
         return self
 
     @property

@@ -18,6 +18,7 @@ from jobs.settings.base import (
 from jobs.settings.connection import ShownSettings
 from jobs.settings.days import Stream, StreamDays
 from jobs.settings.mappings import LeafNodeSettings
+from nats_transform.errors import InvalidValue
 from nats_transform.plan.stages import STAGES
 
 
@@ -94,19 +95,16 @@ class DryRunSettings(LeafNodeSettings, ShownSettings, StreamDays):
     @model_validator(mode="after")
     def _with_streams(self) -> Self:
         if self.is_live and self.nats is None:
-            raise ValueError("no subjects: give a server, an archived stream, or a census file")
+            raise InvalidValue("no-subjects")
         needs_messages = self.exact or self.simulate or self.subject_headers
         if self.is_counted and (needs_messages or self.first_day is not None):
-            raise ValueError(
-                "this needs messages, headers or days, which only an archive has: give a "
-                "warehouse and a stream"
-            )
+            raise InvalidValue("needs-an-archive")
         if self.consumers is not None and self.streams is None:
-            raise ValueError("consumers need their streams: give the streams too")
+            raise InvalidValue("consumers-without-streams")
         if self.simulate and self.streams is None and self.nats is None:
-            raise ValueError("to simulate streams, give their configurations")
+            raise InvalidValue("simulate-without-streams")
         if self.permissions_account is not None and self.permissions is None:
-            raise ValueError("the account of the permissions needs their file: give that too")
+            raise InvalidValue("account-without-permissions-file")
         return self
 
 
@@ -149,10 +147,7 @@ class PlanSettings(DryRunSettings):
     def _complete(self) -> Self:
         is_shown = self.nats is not None or None not in (self.streams, self.consumers)
         if not is_shown and not self.without_streams:
-            raise ValueError(
-                "a plan makes room in streams and consumers: give files with both, a server that "
-                "shows them, or --without-streams"
-            )
+            raise InvalidValue("plan-without-streams")
         if list(self.stages) != sorted(set(self.stages)) or self.stages[-1:] != (100,):
-            raise ValueError("the stages must rise and end with 100, such as 2,10,50,100")
+            raise InvalidValue("stages-do-not-rise")
         return self

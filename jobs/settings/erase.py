@@ -10,7 +10,7 @@ from pydantic import model_validator
 from jobs.settings.base import Name, Settings, setting
 from jobs.settings.days import Stream
 from jobs.settings.warehouse import Warehouse
-from nats_transform.errors import printable
+from nats_transform.errors import InvalidValue, printable
 from nats_transform.mappings.subject import encode, is_valid_filter
 
 _BY_HAND = "because its author would choose what you erase: give it as an option"
@@ -75,13 +75,13 @@ class EraseSettings(Settings):
     @model_validator(mode="after")
     def _can_be_meant(self) -> Self:
         if self.subject is not None and not is_valid_filter(self.subject):
-            raise ValueError(f"{printable(self.subject)} is not a valid subject filter")
+            raise InvalidValue("erase-not-a-filter", subject=printable(self.subject))
         if self.header is not None and self.header.find("=") < 1:
-            raise ValueError(f"{printable(self.header)} is not a header such as User=alice")
+            raise InvalidValue("erase-not-a-header", header=printable(self.header))
         if self.range is not None and not 1 <= self.range[0] <= self.range[1] <= _LAST:
-            raise ValueError(f"{self.seq} is not a range of sequences such as 100..200")
+            raise InvalidValue("erase-not-a-range", seq=self.seq)
         if self.yes and self.has_filter and not self.reason:
-            raise ValueError("say why (--reason): the tombstone keeps it")
+            raise InvalidValue("erase-without-reason")
         return self
 
     @property

@@ -11,6 +11,7 @@ from jobs.settings.base import Address, Name, Seed, Settings, setting
 from jobs.settings.days import Stream
 from jobs.settings.mappings import Account
 from jobs.settings.warehouse import BranchedWarehouse, Warehouse
+from nats_transform.errors import InvalidValue
 
 
 class ExportSettings(Settings):
@@ -74,14 +75,9 @@ class ExportSettings(Settings):
     @model_validator(mode="after")
     def _has_configuration(self) -> ExportSettings:
         if self.original is None and self.config is None:
-            raise ValueError(
-                "give the original stream (--original: its backup, or its configuration as JSON) "
-                "or the new configuration (--config)"
-            )
+            raise InvalidValue("export-without-configuration")
         if self.simulated is not None and (self.config is None or self.original is not None):
-            raise ValueError("for a simulated stream give only its configuration (--config)")
+            raise InvalidValue("export-simulated-original")
         if self.rewrite_headers and (self.simulated is not None or self.messages == "archived"):
-            raise ValueError(
-                "only headers of transformed messages can be rewritten: leave out --rewrite-headers"
-            )
+            raise InvalidValue("export-headers-simulated")
         return self

@@ -13,6 +13,7 @@ from jobs.settings.base import Address, Folder, Name, Option, Settings, setting,
 from jobs.settings.connection import NatsSettings
 from jobs.settings.days import RunId, Stream
 from jobs.settings.warehouse import Gated, Warehouse
+from nats_transform.errors import InvalidValue
 
 LARGEST_SEQUENCE = 2**63 - 1
 _Pattern = Annotated[Address, Option(metavar="PATH", is_path=True)]
@@ -82,13 +83,11 @@ class DumpColumns(Settings):
             if name is not None and name not in have:
                 if name in lacks:
                     continue
-                raise ValueError(f"it has no column {name}; it has {', '.join(have)}")
+                raise InvalidValue("dump-without-column", name=name, have=", ".join(have))
             if name is not None or column in have:
                 columns[column] = name or column
         if "subject" not in columns:
-            raise ValueError(
-                f"it has no column subject; name it with --subject-column: {', '.join(have)}"
-            )
+            raise InvalidValue("dump-without-subject", have=", ".join(have))
         if "ts_ns" in have and self.time is None:
             columns["ts_ns"] = "ts_ns"
         if not columns.keys() & {"ts", "ts_ns"} and "time" in have:
@@ -108,16 +107,14 @@ def _number_or_time(value: Any) -> Any:
     try:
         return datetime.fromisoformat(value)
     except ValueError:
-        raise ValueError(
-            f"{value!r} is neither a sequence such as 1000 nor a time such as 2026-11-30T12:00:00Z"
-        ) from None
+        raise InvalidValue("not-a-sequence-or-time", value=value) from None
 
 
 def _within_bounds(bound: int | datetime) -> int | datetime:
     if isinstance(bound, datetime):
         return utc(bound)
     if not -(2**63) <= bound <= LARGEST_SEQUENCE:
-        raise ValueError(f"the largest sequence is {LARGEST_SEQUENCE}")
+        raise InvalidValue("sequence-too-large", largest=LARGEST_SEQUENCE)
     return bound
 
 
@@ -189,16 +186,14 @@ class IngestSettings(Gated):
     def _sources(self) -> IngestSettings:
         given = [self.server, self.backup, self.parquet, self.jsonl]
         if sum(source is not None for source in given) != 1:
-            raise ValueError(
-                "give one source: a server (or a context), a backup, a Parquet or a JSON lines dump"
-            )
+            raise InvalidValue("not-one-source")
         if self.cluster is not None and self.cluster_header is not None:
-            raise ValueError("give a cluster or a cluster header, not both")
+            raise InvalidValue("cluster-and-header")
         if self.subject is not None and not (self.server or self.backup):
-            raise ValueError("a subject filter works for streams, not for dumps")
+            raise InvalidValue("filter-of-dump")
         since, until = self.since, self.until
         if isinstance(since, int) and isinstance(until, int) and since > until:
-            raise ValueError(f"the range ends before it starts: {since} to {until}")
+            raise InvalidValue("range-ends-early", since=since, until=until)
         if isinstance(since, datetime) and isinstance(until, datetime) and since >= until:
-            raise ValueError(f"the range ends before it starts: {since} to {until}")
+            raise InvalidValue("range-ends-early", since=since, until=until)
         return self

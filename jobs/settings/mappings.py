@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from jobs.settings.base import Name, Points, Probability, Seed, Settings, setting
 from jobs.settings.days import StreamDays
 from jobs.settings.warehouse import BranchedWarehouse, Warehouse
+from nats_transform.errors import InvalidValue
 
 if TYPE_CHECKING:
     from nats_transform.mappings.mapping import AccountMappings
@@ -37,7 +38,7 @@ class LeafNodeSettings(Settings):
     @model_validator(mode="after")
     def _with_leaf_node(self) -> Self:
         if self.leaf_node_account is not None and self.leaf_node is None:
-            raise ValueError("an account of the leaf node needs its file: give that too")
+            raise InvalidValue("leaf-account-without-file")
         return self
 
     def other_side(self) -> AccountMappings | None:

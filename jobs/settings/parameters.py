@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticUndefined
 
 from jobs.settings.base import Setting, Settings, settings_of
+from nats_transform.errors import sentence
 
 _S = TypeVar("_S", bound=Settings)
 Completions: TypeAlias = Mapping[str, Callable[..., list[str]]]
@@ -258,7 +259,7 @@ def _mistake(error: ValidationError, model: type[Settings], ctx: click.Context) 
     if first["type"] == "missing":  # no option that is required: click has seen to those
         part = [p for p in parameters(ctx, model) if p.setting.path[0] == place[0]]
         options = " or ".join(f"--{p.setting.name}" for p in part[:2])
-        return click.UsageError(f"{options} is missing", ctx)
+        return click.UsageError(sentence("options-missing", options=options), ctx)
     # What is said of several settings together names them.
     names = "" if first["type"] == "value_error" else ".".join(map(str, place))
     return click.UsageError(f"{names}: {text}" if names else text, ctx)

@@ -9,6 +9,7 @@ from pydantic import model_validator
 
 from jobs.settings.base import Address, Folder, Option, Settings, setting
 from jobs.settings.connection import NatsSettings
+from nats_transform.errors import InvalidValue
 
 
 class VerifySettings(Settings):
@@ -45,7 +46,7 @@ class VerifySettings(Settings):
     @model_validator(mode="after")
     def _can_look(self) -> Self:
         if self.nats is None and not self.config and not self.monitor:
-            raise ValueError("nothing to look at: give --server, --config or --monitor")
+            raise InvalidValue("verify-nothing")
         if self.probe is not None and self.nats is None:
-            raise ValueError("a probe goes through a server: give --server too")
+            raise InvalidValue("probe-without-server")
         return self

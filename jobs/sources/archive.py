@@ -118,9 +118,13 @@ def _opened(path: Path) -> Iterator[pa.NativeFile]:
         with path.open("rb") as file:
             yield file
     except InvalidBackup as error:
-        raise ArchiveError(f"backup {path.parent} is damaged: {path.name}: {error}") from error
+        raise ArchiveError(
+            "backup-file-damaged", folder=path.parent, name=path.name, reason=error
+        ) from error
     except OSError as error:
-        raise ArchiveError(f"backup {path.parent}: {path.name} cannot be read: {error}") from error
+        raise ArchiveError(
+            "backup-file-unreadable", folder=path.parent, name=path.name, reason=error
+        ) from error
 
 
 @dataclass
@@ -147,8 +151,12 @@ class ArchiveSource:
         for key in ("messages", "bytes", "first_seq", "last_seq"):
             if head.state[key] != self.backup.state[key]:
                 raise ArchiveError(
-                    f"backup {self.backup.folder} is damaged: backup.json says {key} "
-                    f"{self.backup.state[key]}, {self.backup.content.name} has {head.state[key]}"
+                    "backup-state-differs",
+                    folder=self.backup.folder,
+                    key=key,
+                    said=self.backup.state[key],
+                    name=self.backup.content.name,
+                    read=head.state[key],
                 )
         return head
 
@@ -187,8 +195,11 @@ class ArchiveSource:
         expires |= bool(config.get("allow_msg_ttl")) or config.get("retention") != "limits"
         if read != said and not (expires and read < said):
             raise ArchiveError(
-                f"backup {self.backup.folder} is damaged: its state says messages {said}, "
-                f"{self.backup.content.name} has {read}"
+                "backup-count-differs",
+                folder=self.backup.folder,
+                said=said,
+                name=self.backup.content.name,
+                read=read,
             )
 
     def check(self, table: Table, have: Coverage) -> None:
@@ -198,9 +209,10 @@ class ArchiveSource:
             known = next(filter(None, (self._known(run, have) for run in runs)), None)
             if known is not None and times_of(table, label, known[place][0]) != [known[place][1]]:
                 raise ArchiveError(
-                    f"message {known[place][0]} of backup {self.backup.folder} is not the one "
-                    f"in the table as {label}: the backup is from another stream, or from one "
-                    "that was deleted and created again; ingest it under another name"
+                    "backup-of-other-stream",
+                    sequence=known[place][0],
+                    folder=self.backup.folder,
+                    label=label,
                 )
 
     def _known(self, run: Run, have: Coverage) -> list[tuple[int, int]]:
@@ -217,7 +229,7 @@ class ArchiveSource:
     def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
         """Spans that end at midnight (UTC), where the times of the messages let them."""
         if not self._runs and not have:
-            raise ArchiveError(f"backup {self.backup.folder} has no messages: nothing to ingest")
+            raise ArchiveError("backup-without-messages", folder=self.backup.folder)
         first, last = self._wanted_range()
         gone = Coverage.of([(first, min(last, self._head.messages.after))])
         first = max(first, self._head.messages.after + 1)

@@ -94,7 +94,10 @@ class Backup:
                 return first_bytes(file) == MAGIC
         except (InvalidBackup, OSError) as error:
             raise ArchiveError(
-                f"backup {self.folder} is damaged: {self.content.name}: {text_of(error)}"
+                "backup-file-damaged",
+                folder=self.folder,
+                name=self.content.name,
+                reason=text_of(error),
             ) from error
 
 
@@ -107,16 +110,15 @@ def open_backup(folder: Path) -> Backup:
     contents = [folder / name for name in CONTENTS if (folder / name).is_file()]
     if not (folder / INFO).is_file() or not contents:
         missing = " or ".join(CONTENTS) if (folder / INFO).is_file() else INFO
-        raise ArchiveError(f"{folder} is not a stream backup: it has no {missing}")
+        raise ArchiveError("not-a-backup", folder=folder, missing=missing)
     if len(contents) > 1:
-        raise ArchiveError(
-            f"backup {folder} has both {' and '.join(CONTENTS)}: remove the one that doesn't "
-            "belong to it"
-        )
+        raise ArchiveError("backup-of-both", folder=folder, contents=" and ".join(CONTENTS))
     try:
         described = _Description.model_validate_json((folder / INFO).read_bytes())
     except (OSError, ValidationError) as error:
-        raise ArchiveError(f"backup {folder}: {INFO} cannot be read: {text_of(error)}") from error
+        raise ArchiveError(
+            "backup-info-unreadable", folder=folder, info=INFO, reason=text_of(error)
+        ) from error
     return Backup(folder, contents[0], **described.model_dump(exclude_unset=True))
 
 
@@ -146,8 +148,11 @@ def _most_bytes(backup: Backup) -> int:
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if backup.state["bytes"] + blocks > free:
         raise ArchiveError(
-            f"backup {backup.folder} has {backup.state['bytes']:,} bytes of messages, but "
-            f"{tempfile.gettempdir()} has room for {free:,}; point TMPDIR at a larger disk"
+            "backup-no-room",
+            folder=backup.folder,
+            bytes=backup.state["bytes"],
+            place=tempfile.gettempdir(),
+            free=free,
         )
     return min(4 * int(backup.state["bytes"]) + blocks + SPARE_BYTES, free)
 
@@ -163,8 +168,12 @@ async def _restore_within(
             size = await asyncio.to_thread(_size, store)
             if size > most_bytes:
                 raise ArchiveError(
-                    f"backup {backup.folder} is damaged: {INFO} says {backup.state['bytes']:,} "
-                    f"bytes, but {backup.content.name} unpacks to more than {size:,}"
+                    "backup-unpacks-too-large",
+                    folder=backup.folder,
+                    info=INFO,
+                    said=backup.state["bytes"],
+                    name=backup.content.name,
+                    size=size,
                 )
         await restore
     finally:
@@ -191,7 +200,7 @@ async def _restore(backup: Backup, settings: NatsSettings) -> None:
             answer = await api(client, settings, Restore, subject, body)
             await _send(client, backup.content, answer.deliver_subject)
         except (ApiError, nats.errors.Error, OSError) as error:
-            raise ArchiveError(f"{where} cannot be restored: {text_of(error)}") from error
+            raise ArchiveError("backup-not-restored", where=where, reason=text_of(error)) from error
         state = await stream_state(client, settings, backup.stream)
     # Messages with a time to live of their own may have reached its end since.
     expires = bool(backup.config.get("allow_msg_ttl"))
@@ -203,8 +212,13 @@ async def _restore(backup: Backup, settings: NatsSettings) -> None:
     ):
         if restored_value != backup.state[name] and not (expires and is_expired):
             raise ArchiveError(
-                f"{where} is damaged: {INFO} says {name} {backup.state[name]}, "
-                f"{backup.content.name} has {restored_value}"
+                "restored-differs",
+                where=where,
+                info=INFO,
+                key=name,
+                said=backup.state[name],
+                file=backup.content.name,
+                read=restored_value,
             )
 
 

@@ -186,8 +186,12 @@ class DumpSource:
                 faults[what] = _both(faults.get(what, (0, None)), fault)
         for what, (count, first) in faults.items():
             raise ArchiveError(
-                f"{path}: {count} of {rows} messages have {what}"
-                + ("" if first is None else f"; the first is sequence {first}")
+                "dump-messages-refused" if first is None else "dump-messages-refused-first",
+                path=path,
+                count=count,
+                rows=rows,
+                what=what,
+                first=first,
             )
         repeated = find_repeated(
             partial(_new_rows, self.read, have),
@@ -195,16 +199,13 @@ class DumpSource:
             self.session,
         )
         if repeated is not None:
-            raise ArchiveError(
-                f"{path}: sequence {repeated} is there more than once; number each message "
-                "differently"
-            )
+            raise ArchiveError("dump-sequence-twice", path=path, sequence=repeated)
         runs = [run for block in seen for run in block.runs]
         first = min((run.first for run in runs), default=1)
         if first < 1:
-            raise ArchiveError(f"{path}: a message has sequence {first}, but streams start at 1")
+            raise ArchiveError("dump-sequence-zero", path=path, sequence=first)
         if not (rows or have or self.may_be_empty):
-            raise ArchiveError(f"{path} has no messages in this range; change --since or --until")
+            raise ArchiveError("dump-range-empty", path=path)
         last = max((run.last for run in runs), default=0)
         self._parts = [part for block in seen for part in block.found]
         found = _in_ranges(self._parts, MOST_RANGES - len(have.ranges))
@@ -225,9 +226,11 @@ class DumpSource:
         archived = scan.fold(self.session, shared, what)
         if self._shared != sum(archived, Total()):
             raise ArchiveError(
-                f"{self.files.path} and the table have different messages among sequences {first} "
-                f"to {last} of stream {self.stream}; give them other numbers with --first-seq, or "
-                "ingest under another name"
+                "dump-differs-from-table",
+                path=self.files.path,
+                first=first,
+                last=last,
+                stream=self.stream,
             )
 
     def tasks(self, span: Span, have: Coverage) -> tuple[Any, Sequence[Any]]:

@@ -129,8 +129,7 @@ def numbered(blocks: Sequence[Block], first_seq: int) -> list[Block]:
         number += block.messages
     if seq - 1 > LARGEST_SEQUENCE:
         raise ArchiveError(
-            f"{path}: the last message would be sequence {seq - 1}, but the largest is "
-            f"{LARGEST_SEQUENCE}; give a lower --first-seq"
+            "dump-sequence-too-large", path=path, sequence=seq - 1, largest=LARGEST_SEQUENCE
         )
     return with_numbers
 

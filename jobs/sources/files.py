@@ -80,7 +80,7 @@ def find_files(storage: Storage, path: str) -> DumpFiles:
     try:
         files = list(_files_below(storage, path, start))
     except (OSError, pa.ArrowException, ImportError, ValueError) as error:
-        raise ArchiveError(f"{path} cannot be read: {text_of(error)}") from error
+        raise ArchiveError("dump-unreadable", path=path, reason=text_of(error)) from error
     others = {file for file in files if isinstance(file, str)}
     read: dict[str, DumpFile] = {}
     with_messages = [file for file in files if isinstance(file, DumpFile)]
@@ -91,7 +91,7 @@ def find_files(storage: Storage, path: str) -> DumpFiles:
     left_out = tuple(sorted(others))
     if not read:
         also = f"; left out: {', '.join(left_out)}" if left_out else ""
-        raise ArchiveError(f"no file with messages in {path}{also}")
+        raise ArchiveError("no-file-with-messages", path=path, also=also)
     in_order = sorted(read.values(), key=lambda file: file.path)
     return DumpFiles(path, tuple(in_order), left_out)
 
@@ -110,7 +110,7 @@ def _files_below(storage: Storage, path: str, start: str) -> Iterator[DumpFile |
         sign = _SIGN.search(top)
         base = top[: sign.start()].rpartition("/")[0] if sign else ""
     if not roots:
-        raise ArchiveError(f"no file or folder {path}; check the path")
+        raise ArchiveError("no-such-path", path=path)
 
     def below(info: Any, depth: int = 0) -> Iterator[DumpFile | str]:
         name = info.base_name
@@ -118,30 +118,24 @@ def _files_below(storage: Storage, path: str, start: str) -> Iterator[DumpFile |
         if _MARKER.fullmatch(name):
             yield shown
         elif (name.startswith("_") and "=" not in name) or name.startswith("."):
-            raise ArchiveError(
-                f"{shown} starts with `{name[0]}`, as files without messages do; rename it, or "
-                "move it away if it has no messages"
-            )
+            raise ArchiveError("dump-hidden-name", path=shown, start=name[0])
         elif name.endswith("._COPYING_"):
-            raise ArchiveError(f"{shown} is still being copied; wait, or remove it")
+            raise ArchiveError("dump-being-copied", path=shown)
         elif info.type == pafs.FileType.NotFound:
-            raise ArchiveError(f"{shown} leads to a missing file; remove the link")
+            raise ArchiveError("dump-dead-link", path=shown)
         elif info.type == pafs.FileType.File:
             yield DumpFile(shown, info.size, _columns(info.path, base))
         elif info.type == pafs.FileType.Unknown:
-            raise ArchiveError(f"{shown} is a pipe or a device; write what comes from it to a file")
+            raise ArchiveError("dump-not-a-file", path=shown)
         elif depth == _MOST_FOLDERS:
-            raise ArchiveError(
-                f"{shown} is more than {_MOST_FOLDERS} folders deep; perhaps a link leads back to "
-                "its own folder"
-            )
+            raise ArchiveError("dump-folders-too-deep", path=shown, most=_MOST_FOLDERS)
         else:
             entries = _inside(filesystem, info.path)
             if not entries and server:  # in a store an object of this name, perhaps with content
                 yield f"{shown}/"
             for entry in entries:
                 if entry.path == info.path:  # so PyArrow shows `a//b`, which it cannot open
-                    raise ArchiveError(f"names below {shown} have `//`; rename these objects")
+                    raise ArchiveError("dump-two-slashes", path=shown)
                 yield from below(entry, depth + 1)
 
     return chain.from_iterable(map(below, roots))
@@ -170,7 +164,7 @@ def unreadable(path: str, error: Exception) -> ArchiveError:
     known = [cure for said, cure in _CAUSES if re.search(said, text, re.IGNORECASE)]
     if isinstance(error, FileNotFoundError):
         known = ["it is gone; put it back, or run again"]
-    return ArchiveError(f"{path} cannot be read: {known[0] if known else text}")
+    return ArchiveError("dump-unreadable", path=path, reason=known[0] if known else text)
 
 
 # What pyarrow says of a file, and what people are told.

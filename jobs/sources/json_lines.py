@@ -53,7 +53,7 @@ def open_json_lines(
     if missing := set(columns.optional).difference(*seen):
         have = next((count.first for count in counts if count.first), ())
         raise ArchiveError(
-            f"{files.path}: no line has a column {min(missing)}; the first has {', '.join(have)}"
+            "lines-without-column", path=files.path, column=min(missing), have=", ".join(have)
         )
     _check_folders(files, columns)
     names = next((count.first for count in counts if count.lines), ())
@@ -72,10 +72,7 @@ def _check_folders(files: DumpFiles, columns: DumpColumns) -> None:
     ours.update(filter(None, declared))
     for file in files.read:
         if name := next((name for name, _ in file.columns if name in ours), None):
-            raise ArchiveError(
-                f"{file.path}: a folder gives the column {name}, and of JSON lines it can only "
-                "give the cluster; write it into the lines, or rename the folder"
-            )
+            raise ArchiveError("lines-folder-column", path=file.path, name=name)
 
 
 @dataclass(frozen=True)
@@ -130,8 +127,7 @@ def _check_numbers(numbers: np.ndarray, block: Block, start: int) -> None:
     (named,) = np.nonzero(numbers != block.seq + start + np.arange(len(numbers)))
     if len(named):
         raise ArchiveError(
-            f"{block.file.path}: message {block.number + start + named[0]} has a sequence, but "
-            "the first message of the dump has none; give each message one"
+            "lines-some-sequences", path=block.file.path, number=block.number + start + named[0]
         )
 
 
@@ -234,8 +230,7 @@ def _lines(storage: Storage, block: Block) -> Iterator[pa.Array]:
                 if sizes.max() > LARGEST_LINE:
                     start = at + starts[np.argmax(sizes > LARGEST_LINE)]
                     raise ArchiveError(
-                        f"{path}: the line at byte {start} is larger than {LARGEST_LINE >> 20} MiB,"
-                        " more than any message needs: write each message on a line of its own"
+                        "line-too-large", path=path, start=start, most=LARGEST_LINE >> 20
                     )
                 at += len(text)
                 yield _not_empty(text, starts)

@@ -17,6 +17,7 @@ from jobs.settings.ingest import DumpColumns
 from jobs.sources.dumps import NO_TIME
 from jobs.sources.times import epoch_ns, exact_ns
 from nats_transform.collector import no_search_for_cycles
+from nats_transform.errors import InvalidValue
 from nats_transform.untrusted import few_values
 
 LARGE_LINE = 2**16  # bytes; the values of a smaller one need no count
@@ -47,16 +48,17 @@ def parse_line(line: bytes, seq: int, place: str, parser: Parser) -> Message:
         return parser(line, seq)
     except UnicodeDecodeError as error:
         raise ArchiveError(
-            f"{place}: byte {error.start + 1} of the line is not UTF-8; "
-            f'write it as "\\udc{line[error.start]:02x}"'
+            "line-not-utf8", place=place, position=error.start + 1, byte=line[error.start]
         ) from error
     except RecursionError as error:
         fault = "is nested too deeply"
-        raise ArchiveError(f"{place}, line {_start(line)} {fault}") from error
+        raise ArchiveError("line-fault", place=place, start=_start(line), fault=fault) from error
     except json.JSONDecodeError as error:
-        raise ArchiveError(f"{place}, line {_start(line)} is not JSON: {error}") from error
+        raise ArchiveError(
+            "line-not-json", place=place, start=_start(line), reason=error
+        ) from error
     except (ValueError, TypeError, OverflowError) as error:
-        raise ArchiveError(f"{place}, line {_start(line)}: {error}") from error
+        raise ArchiveError("line-invalid", place=place, start=_start(line), reason=error) from error
 
 
 def _start(line: bytes) -> str:
@@ -73,14 +75,14 @@ class Parser:
     def __call__(self, line: bytes, seq: int) -> Message:
         pairs = decode(line)
         if not isinstance(pairs, JsonObject):
-            raise ValueError("it is not a JSON object")
+            raise InvalidValue("line-not-an-object")
         row = dict(pairs)
         names = tuple(row)
         if len(names) != len(pairs):
             twice = next(
                 repeated for repeated in names if sum(name == repeated for name, _ in pairs) > 1
             )
-            raise ValueError(f"column {twice} is there twice; keep one of them")
+            raise InvalidValue("line-column-twice", name=twice)
         columns = self._found.get(names)
         if columns is None:
             columns = self._columns.find(names, lacks=self._columns.optional)
@@ -89,9 +91,9 @@ class Parser:
         subject = _text_in(row, columns["subject"])
         number = row[columns["seq"]] if "seq" in columns else seq
         if not isinstance(number, int) or isinstance(number, bool):
-            raise ValueError(f"column {columns['seq']} is not an integer: {number!r}")
+            raise InvalidValue("line-not-an-integer", name=columns["seq"], value=number)
         if not -(2**63) <= number < 2**63:
-            raise ValueError(f"sequence {number} does not fit into 64 bits")
+            raise InvalidValue("line-sequence-over-64-bits", number=number)
         has_cluster = "cluster" in columns and row[columns["cluster"]] is not None
         cluster = _text_in(row, columns["cluster"]) if has_cluster else None
         if "ts_ns" in columns:
@@ -99,7 +101,7 @@ class Parser:
         elif "ts" in columns:
             time = epoch_ns(row[columns["ts"]])
         else:
-            raise ValueError(f"it has no time: {NO_TIME}")
+            raise InvalidValue("line-without-time", cure=NO_TIME)
         return (
             number,
             time,
@@ -123,7 +125,7 @@ def _text_in(row: dict[str, Any], name: str) -> bytes:
     value = row[name]
     if not isinstance(value, str):
         shown = "an object" if isinstance(value, JsonObject) else repr(value)
-        raise ValueError(f"column {name} is not text: {shown}; write it as JSON text")
+        raise InvalidValue("line-column-not-text", name=name, shown=shown)
     return _bytes(value)
 
 
@@ -135,15 +137,15 @@ def _headers(value: Any) -> list[tuple[bytes, bytes]]:
     if value is None:
         return []
     if not isinstance(value, JsonObject):
-        raise ValueError("headers are not a JSON object")
+        raise InvalidValue("line-headers-not-an-object")
     pairs = []
     for name, given in value:
         texts = given if type(given) is list else [given]
         if not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"header {name} is neither text nor a list of texts")
+            raise InvalidValue("line-header-not-text", name=name)
         for text in texts:
             if "\r" in text or "\n" in text or "\r" in name or "\n" in name:
-                raise ValueError(f"header {name!r} has a line break, which NATS headers can't have")
+                raise InvalidValue("line-header-break", name=name)
             pairs.append((_bytes(name), _bytes(text)))
     return pairs
 
@@ -152,10 +154,10 @@ def _payload(value: Any, columns: DumpColumns) -> bytes:
     if value is None:
         return b""
     if not isinstance(value, str):
-        raise ValueError("data is not text; write it as JSON text or base64")
+        raise InvalidValue("line-data-not-text")
     if columns.data_encoding == "text":
         return _bytes(value)
     try:
         return base64.b64decode(value, validate=True)
     except binascii.Error as error:
-        raise ValueError(f"data is not base64: {error}") from error
+        raise InvalidValue("line-data-not-base64", reason=error) from error

@@ -52,10 +52,10 @@ class NewBackup:
             )
             is_file = self._filesystem.get_file_info(self._path).is_file
             if is_file or self._filesystem.get_file_info(listed):
-                raise JobError(f"{place} exists already: give a new folder")
+                raise JobError("new-backup-exists", place=place)
             self._work = self._make_folder()
         except (OSError, pa.ArrowException) as error:
-            raise JobError(f"{place} cannot be written: {text_of(error)}") from error
+            raise JobError("new-backup-unwritable", place=place, reason=text_of(error)) from error
         self.content = self._work / CONTENTS[0]
 
     def _find(self, place: str, storage: Storage) -> tuple[Any, str]:
@@ -93,7 +93,9 @@ class NewBackup:
                     self._filesystem,
                 )
         except (OSError, pa.ArrowException) as error:
-            raise JobError(f"{self._place} cannot be written: {text_of(error)}") from error
+            raise JobError(
+                "new-backup-unwritable", place=self._place, reason=text_of(error)
+            ) from error
 
     def __enter__(self) -> NewBackup:
         return self
@@ -107,5 +109,5 @@ class NewBackup:
         shutil.rmtree(self._work, ignore_errors=True)
         if is_full(error):
             raise JobError(
-                f"{self._place} cannot be written: no room in {self._work.parent}"
+                "new-backup-no-room", place=self._place, folder=self._work.parent
             ) from error

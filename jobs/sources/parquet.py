@@ -112,13 +112,15 @@ def open_parquet(
     try:
         columns = settings.columns.find(tuple(names))
     except ValueError as error:
-        raise ArchiveError(f"{files.path}: {error}") from error
+        raise ArchiveError("parquet-invalid", path=files.path, reason=error) from error
     if not columns.keys() & {"ts", "ts_ns"}:
-        raise ArchiveError(f"{files.path} has no time: {NO_TIME}; it has {', '.join(names)}")
+        raise ArchiveError(
+            "parquet-without-time", path=files.path, cure=NO_TIME, names=", ".join(names)
+        )
     pairs = [*zip(files.read, footers, strict=True)]
     for file, footer in pairs:
         if twice := next((n for n in columns.values() if footer.columns.count(n) > 1), None):
-            raise ArchiveError(f"{file.path}: column {twice} is there twice; keep one of them")
+            raise ArchiveError("parquet-column-twice", path=file.path, name=twice)
     blocks = [block for file, footer in pairs for block in _gathered(file, footer)]
     return Parquet(storage, settings, columns), numbered(blocks, settings.columns.first_seq)
 
@@ -159,10 +161,7 @@ class Parquet:
                 ):
                     left -= batch.nbytes
                     if left < 0:
-                        raise ArchiveError(
-                            f"{path}: it has more than {UNPACKED_A_BYTE:,} times its size; write "
-                            "fewer messages into a file"
-                        )
+                        raise ArchiveError("parquet-bomb", path=path, most=UNPACKED_A_BYTE)
                     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                     for name, value in block.file.columns:
                         columns[name] = pa.repeat(pa.scalar(value, pa.string()), len(batch))
@@ -195,21 +194,28 @@ class Parquet:
         for leaf, column in leaves:
             if column.num_values > max(MOST_VALUES, metadata.num_rows):
                 raise ArchiveError(
-                    f"{path}: column {leaf.path} has {column.num_values:,} values in row "
-                    f"group {group}; write at most {MOST_VALUES:,} into one"
+                    "parquet-too-many-values",
+                    path=path,
+                    column=leaf.path,
+                    values=column.num_values,
+                    group=group,
+                    most=MOST_VALUES,
                 )
             size = column.total_uncompressed_size
             if size > max(_LARGEST_ROW, _PACKED * column.total_compressed_size):
                 raise ArchiveError(
-                    f"{path}: column {leaf.path} unpacks to {size >> 20:,} MiB in row group "
-                    f"{group}; write row groups of at most {_LARGEST_ROW >> 20} MiB"
+                    "parquet-unpacks-too-large",
+                    path=path,
+                    column=leaf.path,
+                    size=size >> 20,
+                    group=group,
+                    most=_LARGEST_ROW >> 20,
                 )
             if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page:
                 largest += _largest_row(encoded, group, leaf, column.num_values)
         if largest > _LARGEST_ROW:
             raise ArchiveError(
-                f"{path}: row group {group} can have a row of {largest >> 20:,} MiB, and no "
-                "message is as large; write other columns apart"
+                "parquet-row-too-large", path=path, group=group, largest=largest >> 20
             )
         return max(1, min(rows_of_batch(metadata), _BATCH_BYTES // max(1, largest)))
 
@@ -298,11 +304,17 @@ class _Column:
 
     def _wrong(self, wanted: str) -> ArchiveError:
         return ArchiveError(
-            f"{self._path}: column {self._name} is {self.values.type}, not {wanted}"
+            "parquet-column-type",
+            path=self._path,
+            name=self._name,
+            type=self.values.type,
+            wanted=wanted,
         )
 
     def _fault(self, error: Exception) -> ArchiveError:
-        return ArchiveError(f"{self._path}, column {self._name}: {text_of(error)}")
+        return ArchiveError(
+            "parquet-column-invalid", path=self._path, name=self._name, reason=text_of(error)
+        )
 
     def integers(self) -> pa.Array:
         """Whole numbers, as they are."""

@@ -114,9 +114,11 @@ class StreamSource:
         for sequence, ts_ns in asyncio.run(self._probe(have, last)):
             if times_of(table, label, sequence) != [ts_ns]:
                 raise ArchiveError(
-                    f"message {sequence} of stream {self.settings.stream} on {self.nats.where} is "
-                    f"not the one in the table as {label}: it's another stream, or one that was "
-                    "deleted and created again; ingest it under another name"
+                    "ingest-of-other-stream",
+                    sequence=sequence,
+                    stream=self.settings.stream,
+                    where=self.nats.where,
+                    label=label,
                 )
 
     async def _probe(self, have: Coverage, last: int) -> list[tuple[int, int]]:
@@ -144,8 +146,7 @@ class StreamSource:
             state = await self._state(client)
             if not (state.messages or have or self.may_be_empty):
                 raise ArchiveError(
-                    f"stream {self.settings.stream} on {self.nats.where} is empty: "
-                    "nothing to ingest"
+                    "stream-empty", stream=self.settings.stream, where=self.nats.where
                 )
             first, last = await wanted_range(client, self.nats, self.settings, state)
             gone = Coverage.of([(first, min(last, state.first - 1))])
@@ -216,9 +217,6 @@ class StreamSource:
         """The state of the stream, which must stay the same one."""
         state = await stream_state(client, self.nats, self.settings.stream)
         if self._created not in (None, state.created):
-            raise ArchiveError(
-                f"stream {self.settings.stream} on {self.nats.where} was deleted and created again "
-                "while it was read; ingest it under another name"
-            )
+            raise ArchiveError("read-recreated", stream=self.settings.stream, where=self.nats.where)
         self._created = state.created
         return state

@@ -8,6 +8,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from nats_transform.errors import InvalidValue
+
 _SECOND_NS = 1_000_000_000
 _ISO_TIME = re.compile(
     r"(?P<whole>\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d)?)"
@@ -28,11 +30,11 @@ def epoch_ns(value: Any) -> int:
         ValueError: it is neither, or not a time that 64 bits of nanoseconds can hold.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"not a time: {value!r}")
+        raise InvalidValue("not-a-time", value=value)
     if isinstance(value, str):
         ns = _iso_ns(value)
     elif not math.isfinite(value):
-        raise ValueError(f"not a time: {value!r}")
+        raise InvalidValue("not-a-time", value=value)
     else:
         unit = next((unit for below, unit in EPOCH_UNITS if abs(value) < below), 1)
         ns = value * unit if isinstance(value, int) else round(value * unit)
@@ -42,16 +44,16 @@ def epoch_ns(value: Any) -> int:
 def _iso_ns(text: str) -> int:
     parts = _ISO_TIME.fullmatch(text.strip())
     if parts is None:
-        raise ValueError(f"not a time: {text!r}; write one such as 2026-01-31T12:30:00.123456789Z")
+        raise InvalidValue("not-a-written-time", text=text)
     whole, second, fraction, zone = parts.groups()
     if second is not None and second > "59":
         if second == "60":
-            raise ValueError(f"{text!r} is a leap second, which time since 1970 can't represent")
-        raise ValueError(f"not a time: {text!r}: second must be in 0..59")
+            raise InvalidValue("leap-second", text=text)
+        raise InvalidValue("not-a-time-second", text=text)
     try:
         seconds = _minute(whole, zone)
     except ValueError as error:
-        raise ValueError(f"not a time: {text!r}: {error}") from error
+        raise InvalidValue("not-a-time-because", text=text, reason=error) from error
     return (seconds + int(second or 0)) * _SECOND_NS + int((fraction or "").ljust(9, "0"))
 
 
@@ -67,11 +69,11 @@ def _minute(whole: str, zone: str | None) -> int:
 def exact_ns(value: Any) -> int:
     """The value of a column that holds nanoseconds, whatever their size."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"column ts_ns is not a whole number of nanoseconds: {value!r}")
+        raise InvalidValue("not-nanoseconds", value=value)
     return _in_range(value, value)
 
 
 def _in_range(ns: int, value: Any) -> int:
     if not -(2**63) <= ns < 2**63:
-        raise ValueError(f"the time {value!r} is not between the years 1678 and 2262")
+        raise InvalidValue("time-out-of-range", value=value)
     return ns

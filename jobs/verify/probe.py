@@ -50,18 +50,14 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
     """
     thing = ("mappings", plan.account)
     if not is_valid_publish_subject(subject) or belongs_to_server(subject):
-        raise PlanError(
-            f"{printable(subject)} is not a subject to publish under: give a literal one"
-        )
+        raise PlanError("probe-not-literal", subject=printable(subject))
     async with connection(settings) as client:
         cluster = client._server_info.get("cluster")
         states = [expected(plan, n)[thing] for n in range(len(plan.steps) + 1)]
         shares = [_shares(fields, subject, cluster) for fields in states]
         names = {name for outcomes in shares for name in outcomes} - {_LOST}
         if own := next(filter(belongs_to_server, sorted(names)), None):
-            raise PlanError(
-                f"{subject} becomes {own}, which nats-server itself takes: probe another subject"
-            )
+            raise PlanError("probe-own-subject", subject=subject, destination=own)
         messages = _messages(subject, shares, step)
         if can_trace(client):
             got = await mapped_subjects(client, settings, subject, messages)
@@ -73,8 +69,11 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
             return View(settings.where, {thing: states[n]})
     results = ", ".join(f"{count} as {name or 'nothing'}" for name, count in sorted(got.items()))
     raise PlanError(
-        f"the probe of {subject} on {settings.where} fits no step of the plan: of {messages} "
-        f"messages, {results} came back; may this user publish and subscribe under these subjects?"
+        "probe-fits-no-step",
+        subject=subject,
+        where=settings.where,
+        messages=messages,
+        results=results,
     )
 
 
@@ -84,7 +83,7 @@ def _shares(fields: Fields, subject: str, cluster: str | None) -> _Shares:
     percents: Counter[str] = Counter()
     for outcome, percent in mappings.outcomes(subject, cluster):
         if outcome.subject is not None and "{{random(" in outcome.subject:
-            raise PlanError(f"{subject} goes through random(): probe another subject")
+            raise PlanError("probe-random", subject=subject)
         percents[outcome.subject or _LOST] += percent
     return {name: percent / 100 for name, percent in percents.items()}
 
@@ -97,17 +96,12 @@ def _messages(subject: str, shares: Sequence[_Shares], step: int) -> int:
     """
     apart = {tuple(sorted(s.items())): s for s in shares}.values()
     if len(apart) == 1:
-        raise PlanError(
-            f"no step of the plan changes {subject}: probe a subject that the plan changes"
-        )
+        raise PlanError("probe-unchanged", subject=subject)
     needed = 1
     for a, b in combinations(apart, 2):
         needed = max(needed, min(_needed(a.get(n, 0), b.get(n, 0)) for n in {*a, *b}))
     if needed > MOST:
-        raise PlanError(
-            f"some steps are so similar that a probe needs {needed:,} messages: ask as a user of "
-            "the system account, or give --monitor URL"
-        )
+        raise PlanError("probe-too-many", needed=needed)
     return needed
 
 

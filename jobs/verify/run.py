@@ -101,7 +101,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
     """
     plan, texts = read_plan(settings.plan)
     if not 0 <= settings.step <= len(plan.steps):
-        raise PlanError(f"the plan has no step {settings.step}, only 0 to {len(plan.steps)}")
+        raise PlanError("no-such-step", step=settings.step, last=len(plan.steps))
     changes = _in_order(plan)
     views: list[View] = []
     deviations: list[str] = []
@@ -126,7 +126,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
                     settled = True
                 except ApiError as error:
                     # Else it is the system account, which has no streams.
-                    if error.code == STREAM_NOT_FOUND:
+                    if error.err_code == STREAM_NOT_FOUND:
                         deviations.append(str(error))
             if settings.probe is not None:
                 views.append(asyncio.run(probe(server, plan, settings.step, settings.probe)))
@@ -150,7 +150,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
     if not seen:  # a step that changes nothing shows in the others, if in anything
         lacking += [kind for kind, _ in _in_order(plan)]
     if lacking and not deviations:
-        raise PlanError(f"step {settings.step} cannot be seen: {_CURES[lacking[0]]}")
+        raise PlanError("step-unseen", step=settings.step, cures=_CURES[lacking[0]])
     if not settled:
         unseen.append("schedules and counters")
     if last is not None and last.phase == "hold":
@@ -158,8 +158,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
     deviations += differences(plan, settings.step, views)
     if not drained and not deviations:
         raise PlanError(
-            f"nobody can see whether consumers and sources have read all that they lose when "
-            f"{_next(settings.step, settings.undo)}: {_CURES['stream']}"
+            "reading-unseen", step=_next(settings.step, settings.undo), cures=_CURES["stream"]
         )
     return VerifyResult(
         step=settings.step,
@@ -220,15 +219,13 @@ def read_plan(folder: Path) -> tuple[Plan, dict[str, str]]:
         }
         changed = edited(plan, texts)
     except OSError as error:
-        raise PlanError(f"{error.filename}: {error.strerror}; give the folder of a plan") from error
+        raise PlanError("no-plan", file=error.filename, reason=error.strerror) from error
     except (ValidationError, ValueError) as error:
-        raise PlanError(f"{folder / PLAN}: not a plan: {text_of(error)}") from error
+        raise PlanError("not-a-plan", plan=folder / PLAN, reason=text_of(error)) from error
     if plan.format != FORMAT:
-        raise PlanError(f"{folder / PLAN}: this plan is from another release; make it again")
+        raise PlanError("plan-of-another-release", plan=folder / PLAN)
     if changed is not None:
-        raise PlanError(
-            f"{folder / changed} was edited after the plan was made; make the plan again"
-        )
+        raise PlanError("plan-edited", file=folder / changed)
     return plan, texts
 
 
@@ -267,10 +264,12 @@ async def _config(
         model = StreamInfo if change.kind == "stream" else ConsumerInfo
         info = await api(client, settings, model, f"{change.kind.upper()}.INFO.{name}")
     except ApiError as error:
-        if error.code not in (STREAM_NOT_FOUND, CONSUMER_NOT_FOUND):
+        if error.err_code not in (STREAM_NOT_FOUND, CONSUMER_NOT_FOUND):
             raise
         stream = change.name.partition("/")[0]
-        what = f"stream {stream}" if error.code == STREAM_NOT_FOUND else f"consumer {change.name}"
+        what = (
+            f"stream {stream}" if error.err_code == STREAM_NOT_FOUND else f"consumer {change.name}"
+        )
         where = f"there is no {what} on {settings.where}"
         return {}, [f"{where}: are the server and the account right for the plan?"]
     config = info.config.model_dump(exclude_unset=True)
@@ -334,7 +333,7 @@ async def _last(
             answer = await api(client, settings, Message, subject, {"last_by_subj": filter})
             last = max(last, answer.message.seq)
         except ApiError as error:
-            if error.code != MESSAGE_NOT_FOUND:
+            if error.err_code != MESSAGE_NOT_FOUND:
                 raise
     return last
 
@@ -364,9 +363,7 @@ async def _accountz(
         return [], set()
     servers = parse_answer(Statsz, settings.where, _STATSZ, answer.data).statsz.active_servers
     if servers > _MOST_SERVERS:
-        raise ArchiveError(
-            f"{settings.where} claims to have {servers:,} servers: is it a nats-server?"
-        )
+        raise ArchiveError("too-many-servers", where=settings.where, servers=servers)
     views, others = list[View](), set[str]()
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
@@ -377,8 +374,7 @@ async def _accountz(
                 message = await subscription.next_msg(timeout=settings.connect_timeout)
             except nats.errors.Error as error:
                 raise ArchiveError(
-                    f"{servers - number} of the {servers} servers don't answer: start them, or "
-                    "try again"
+                    "servers-silent", silent=servers - number, servers=servers
                 ) from error
             shown = parse_answer(Accountz, settings.where, _ACCOUNTZ, message.data)
             if shown.data and (detail := shown.data.account_detail):
@@ -394,7 +390,7 @@ async def _accountz(
 def _monitored(url: str, account: str) -> tuple[View, set[str]]:
     """What the monitoring port of a server shows of the account, and the names of its cluster."""
     if not url.startswith(("http://", "https://")):
-        raise PlanError(f"{url} is not a monitoring port's URL, such as http://localhost:8222")
+        raise PlanError("not-a-monitoring-url", url=url)
     try:
         name = _page(url, Varz, "varz").server_name
         routes = _page(url, Routez, "routez").routes or ()
@@ -402,12 +398,12 @@ def _monitored(url: str, account: str) -> tuple[View, set[str]]:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != _NO_ACCOUNT:
-            raise PlanError(f"{url} does not answer: {text_of(error)}") from error
+            raise PlanError("monitoring-silent", url=url, reason=text_of(error)) from error
         detail = None
     except (OSError, HTTPException, ValueError) as error:
-        raise PlanError(f"{url} does not answer: {text_of(error)}") from error
+        raise PlanError("monitoring-silent", url=url, reason=text_of(error)) from error
     if detail is None:
-        raise PlanError(f"{url} has no account {account}: is it the right server for the plan?")
+        raise PlanError("monitored-without-account", url=url, account=account)
     return View(name, {("mappings", account): _mappings(detail)}), {
         route.remote_name for route in routes
     }
@@ -420,7 +416,7 @@ def _page(url: str, model: type[_M], name: str) -> _M:
         while part := answer.read1(65_536):
             text += part
             if len(text) > _MOST_PAGE or time.monotonic() > until:
-                raise PlanError(f"{where} sends without end: is it a monitoring port?")
+                raise PlanError("monitoring-endless", where=where)
     return parse_answer(model, url, name, text)
 
 

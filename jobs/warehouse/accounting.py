@@ -101,13 +101,14 @@ class Archived(BaseModel):
         """The error that a table has no messages of a stream, on some days or at all."""
         if there := days_of(table, stream):
             return ArchiveError(
-                f"stream {stream!r} has no messages on these days, only from {there[0]} to "
-                f"{there[-1]}"
+                "no-messages-on-days", stream=stream, first=there[0], last=there[-1]
             )
         cure = cls.nearest(table, stream) or "; ingest the stream, or check its name"
         if erased := cls.of(table, stream).erased_on():
             cure = f": {plural(erased, 'message')} of it were erased"
-        return ArchiveError(f"{'.'.join(table.name())} has no messages of stream {stream!r}{cure}")
+        return ArchiveError(
+            "no-messages-of-stream", table=".".join(table.name()), stream=stream, cure=cure
+        )
 
     @staticmethod
     def key(stream: str) -> str:

@@ -38,7 +38,7 @@ def ending(warehouse: Warehouse, branch: str) -> Warehouse:
         NoBranch: everybody reads it.
     """
     if branch == MAIN:
-        raise NoBranch(f"{MAIN} is what everybody reads: name a branch that `transform` made")
+        raise NoBranch("branch-is-main", main=MAIN)
     return warehouse.model_copy(update={"branch": branch})
 
 
@@ -60,8 +60,10 @@ def fork(warehouse: Warehouse) -> None:
                 break  # the first rows of the branch make it
             if (base := base_of(warehouse.branch)) in branches_of(table):
                 raise WarehouseError(
-                    f"branch {warehouse.branch} of {'.'.join(table.name())} needs a tag {base!r}, "
-                    "which is a branch: promote or remove that one, or choose another name"
+                    "branch-needs-tag",
+                    branch=warehouse.branch,
+                    table=".".join(table.name()),
+                    tag=base,
                 )
             with warehouse_errors(warehouse), contextlib.suppress(CommitFailedException):
                 refs = table.manage_snapshots().create_branch(head.snapshot_id, warehouse.branch)
@@ -105,6 +107,5 @@ def drop(branch: Branch) -> None:
             return
         if branch.refresh().current_snapshot() != head:
             raise ConcurrentWrite(
-                f"another job changed branch {branch.branch} of {'.'.join(branch.name())} "
-                "meanwhile, so the branch stays; run again"
+                "branch-changed-meanwhile", branch=branch.branch, table=".".join(branch.name())
             )

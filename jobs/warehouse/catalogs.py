@@ -83,10 +83,11 @@ def settings_of(catalog: str) -> RecursiveDict:
     """
     settings = Config().get_catalog_config(catalog)
     if not settings:
-        here = f"; the one in the current folder is read only with {PYICEBERG_HOME}=."
+        here = Path(PYICEBERG_YML).is_file()
         raise WarehouseError(
-            f"catalog {catalog} is not configured: describe it in {PYICEBERG_YML} in your home "
-            f"folder or the folder named by {PYICEBERG_HOME}"
-            + (here if Path(PYICEBERG_YML).is_file() else "")
+            "catalog-not-read-here" if here else "catalog-unknown",
+            catalog=catalog,
+            file=PYICEBERG_YML,
+            home=PYICEBERG_HOME,
         )
     return settings

@@ -94,8 +94,7 @@ def folder_catalog(folder: Path) -> FolderCatalog:
 
 def _unknown(folder: Path, names: list[str]) -> WarehouseError:
     return WarehouseError(
-        f"{folder} has files of {', '.join(names)} that its {CATALOG_FILE} does not know: the "
-        "catalog is missing, empty or from another warehouse; restore it from a copy"
+        "catalog-lost", folder=folder, names=", ".join(names), catalog=CATALOG_FILE
     )
 
 

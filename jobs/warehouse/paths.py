@@ -31,12 +31,9 @@ def path_in(folder: str, location: str) -> str:
     """
     inside = _INSIDE.fullmatch(location)
     if inside is None:
-        raise WarehouseError(f"{location} is not a table's file in the warehouse {folder}")
+        raise WarehouseError("not-in-warehouse", location=location, folder=folder)
     path = os.path.join(folder, inside[1])
     real, root = os.path.realpath(path), os.path.realpath(folder)
     if os.path.commonpath([real, root]) != root or ".." in inside[1].split("/"):
-        raise WarehouseError(
-            f"{path} leads out of the warehouse, to {real}; we don't read, write or delete "
-            "anything there, so replace the link by a folder with the files"
-        )
+        raise WarehouseError("leads-out-of-warehouse", path=path, real=real)
     return path

@@ -153,8 +153,7 @@ def commit(
                     or ((reused := _reused(staged, table)) and not reused <= needed(current))
                 ):
                     raise ConcurrentWrite(
-                        f"another job changed {'.'.join(table.name())} for {what} "
-                        "meanwhile; nothing was published, run again"
+                        "table-changed-meanwhile", table=".".join(table.name()), what=what
                     )
                 transaction = current.transaction()
                 if branch_of(table) != MAIN and not current.metadata.snapshots:

@@ -57,9 +57,7 @@ class StoreIO(PyArrowFileIO):
 
     def _initialize_azure_fs(self) -> Any:
         if not self.properties.get(ADLS_ACCOUNT_NAME):
-            raise WarehouseError(
-                "Azure needs an account: give a catalog adls.account-name, and name it (--catalog)"
-            )
+            raise WarehouseError("azure-without-account")
         return super()._initialize_azure_fs()
 
     def _initialize_gcs_fs(self) -> Any:
@@ -106,6 +104,4 @@ class _List(PyArrowFile):
 
 def damaged(path: str, how: str = "was cut or damaged") -> WarehouseError:
     """The error about a file that lists others, and that lacks some of them."""
-    return WarehouseError(
-        f"{path} {how}, so we can't know which files the table has: restore it from a copy"
-    )
+    return WarehouseError("catalog-damaged", path=path, how=how)

@@ -138,10 +138,7 @@ def warehouse_errors(where: object) -> Iterator[None]:
         if not isinstance(error, _RAISED) and not type(error).__module__.startswith(_LIBRARIES):
             raise
         cause = getattr(error, "orig", None) or error
-        raise WarehouseError(
-            f"warehouse {where} cannot be used: {text_of(cause)}; "
-            "check that it exists, is writable and has room"
-        ) from error
+        raise WarehouseError("warehouse-unusable", where=where, reason=text_of(cause)) from error
 
 
 def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
@@ -158,7 +155,7 @@ def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
         if warehouse.catalog is None:
             folder = warehouse.folder
             if not create and not (folder / CATALOG_FILE).exists():
-                raise NoTable(f"no tables in {warehouse}; run `nats-transform ingest` first")
+                raise NoTable("no-tables", warehouse=warehouse)
             return folder_catalog(folder)
         return load_catalog(warehouse.catalog, _settings(warehouse.catalog))
 
@@ -198,9 +195,9 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
     there = did_you_mean(branch.branch, others) or f"; it has {', '.join(others) or 'none'}"
     if branch.is_there:
         raise WarehouseError(
-            f"{'.'.join(table.name())} has a tag {branch.branch!r}, which is no branch{there}"
+            "tag-is-no-branch", table=".".join(table.name()), tag=branch.branch, there=there
         )
-    raise NoBranch(f"{'.'.join(table.name())} has no branch {branch.branch!r}{there}")
+    raise NoBranch("no-branch", table=".".join(table.name()), branch=branch.branch, there=there)
 
 
 def _open_table(warehouse: Warehouse, spec: TableSpec, create: bool) -> Table:
@@ -250,8 +247,7 @@ def attempts(table: str) -> Iterator[None]:
         yield
         time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
     raise ConcurrentWrite(
-        f"other jobs kept changing {NAMESPACE}.{table}, so this one gave up after {_ATTEMPTS} "
-        "attempts; run again"
+        "table-kept-changing", namespace=NAMESPACE, table=table, attempts=_ATTEMPTS
     )
 
 
@@ -287,7 +283,7 @@ def _with_all_columns(table: Table, spec: TableSpec) -> Table:
 def _missing(warehouse: Warehouse, spec: TableSpec) -> NoTable:
     cure = {"messages": "ingest", "transformed_messages": "transform"}.get(spec.name)
     hint = f"; run `nats-transform {cure}` first" if cure else ""
-    return NoTable(f"no table {NAMESPACE}.{spec.name} in {warehouse}{hint}")
+    return NoTable("no-table", namespace=NAMESPACE, table=spec.name, warehouse=warehouse, hint=hint)
 
 
 def slice_of(

@@ -219,13 +219,10 @@ def find(warehouse: Warehouse, version: str) -> Version:
         recorded = []
     versions = [known for known in recorded if known.mapping_version.startswith(version)]
     if not versions:
-        raise UnknownVersion(
-            f"no mapping version begins with {version[:12]} in {warehouse} (0.1.0 recorded none): "
-            "transform its days again, or give the mapping to a command that takes --mapping"
-        )
+        raise UnknownVersion("unknown-version", version=version[:12], warehouse=warehouse)
     if len(versions) > 1:
         what = f"{len(versions)} mapping versions begin"
-        raise UnknownVersion(f"{what} with {version} in {warehouse}")
+        raise UnknownVersion("version-unrecorded", what=what, version=version, warehouse=warehouse)
     return versions[0]
 
 
@@ -240,11 +237,8 @@ def of_stream(warehouse: Warehouse, stream: str, days: Sequence[date] | None) ->
     files = tables.data_files(table, stream, days)
     named = sorted({tables.mapping_version_of(table, file) for file in files})
     if len(named) != 1:
-        what = "no transformed messages" if not named else f"{len(named)} mapping versions"
-        raise UnknownVersion(
-            f"stream {stream} has {what} on these days: give the mapping (--mapping)"
-            + (", or days of one (--day)" if named else "")
-        )
+        code = "several-versions-on-days" if named else "not-transformed-on-days"
+        raise UnknownVersion(code, stream=stream, count=len(named))
     return find(warehouse, named[0])
 
 

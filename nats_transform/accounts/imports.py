@@ -129,7 +129,7 @@ class AccountImport:
             return wanted if wanted != subscription else self.subject
         backward = reverse_by_position(self.transform)
         if backward is None:
-            raise InvalidTransform(self.subject, self.to, detail="can't be undone")
+            raise InvalidTransform(self.subject, self.to, detail="irreversible")
         return backward.evaluate(wanted.split(SEPARATOR))
 
     def _as_stream(self) -> tuple[Transform | None, str, str]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from nats_transform.audit.account import Account
+from nats_transform.errors import InvalidValue
 
 
 class Verdict(StrEnum):
@@ -57,15 +58,9 @@ class Criteria:
 
     def __post_init__(self) -> None:
         if not 0 < self.tolerance <= 100:
-            raise ValueError(
-                f"no audit can confirm a tolerance of {self.tolerance:g}: give percentage points "
-                "above 0, at most 100"
-            )
+            raise InvalidValue("tolerance-unconfirmable", tolerance=self.tolerance)
         if not 0 < self.confidence < 1:
-            raise ValueError(
-                f"the confidence must be between 0 and 1, not {self.confidence:g}: give 0.99, "
-                "for instance"
-            )
+            raise InvalidValue("confidence-not-between", confidence=self.confidence)
 
     def tolerance_of(self, share: float) -> float:
         """How much may be added to or taken from an expected share; both are fractions.

@@ -25,18 +25,16 @@ def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict
     for name in _TRANSFORMS:
         source = (config.get(name) or {}).get("src") or ANY_TAIL
         if config.get(name) and any(collide(source, m.source) for m in mappings.mappings):
-            raise InvalidBackup(
-                f"the {name} of stream {config.get('name')} reads subjects that the mappings "
-                "change; write the new stream's configuration and give it with --config"
-            )
+            raise InvalidBackup("backup-subjects-change", part=name, stream=config.get("name"))
     if subjects := config.get("subjects"):
         adapted["subjects"] = adapted_filters(subjects, mappings)
     try:
         parse_stream(adapted)
     except InvalidStream as error:
         raise InvalidBackup(
-            f"the subjects {', '.join(map(str, adapted.get('subjects') or []))} make no valid "
-            f"stream ({error}); write the new stream's configuration and give it with --config"
+            "backup-subjects-invalid",
+            subjects=", ".join(map(str, adapted.get("subjects") or [])),
+            reason=error,
         ) from error
     return adapted
 

@@ -145,7 +145,7 @@ def first_bytes(file: Readable) -> bytes:
     out = np.empty(LARGEST_BLOCK, np.uint8)
     length = Decoder(file).into(out)
     if length < len(MAGIC):
-        raise InvalidBackup("it is empty")
+        raise InvalidBackup("backup-empty")
     return out[: len(MAGIC)].tobytes()
 
 
@@ -158,22 +158,26 @@ def read_head(file: Readable) -> Head:
     left = _DOCUMENTS + _DOCUMENTS_A_BYTE * file.seek(0, os.SEEK_END)
     unpacked = _Unpacked(file, Point(0, 0, 0, 0, 0))
     if unpacked.take(len(MAGIC)) != MAGIC:
-        raise InvalidBackup(f"it does not start with {MAGIC.decode()}")
+        raise InvalidBackup("backup-not-magic", magic=MAGIC.decode())
     name, text = unpacked.document(left)
     if name != _STATE:
-        raise InvalidBackup(f"its first entry is {_shown(name)}, not {_STATE.decode()}")
+        raise InvalidBackup("backup-first-entry", entry=_shown(name), state=_STATE.decode())
     try:
         state = State.model_validate_json(text)
     except ValidationError as error:
-        raise InvalidBackup(f"its {_STATE.decode()}: {first_fault(error)}") from None
+        raise InvalidBackup(
+            "backup-state-invalid", state=_STATE.decode(), reason=first_fault(error)
+        ) from None
     consumers: dict[str, bytes] = {}
     for _ in range(state.consumer_count):
         left -= len(name) + len(text) + _DOCUMENT
         name, text = unpacked.document(left)
         if not name.startswith(_CONSUMER):
             raise InvalidBackup(
-                f"it has {len(consumers)} consumers, but its {_STATE.decode()} says "
-                f"{state.consumer_count}"
+                "backup-consumer-count",
+                consumers=len(consumers),
+                state=_STATE.decode(),
+                said=state.consumer_count,
             )
         consumers[_shown(name.removeprefix(_CONSUMER))] = text
     messages = unpacked.point(max(state.first_seq, 1) - 1)
@@ -197,28 +201,23 @@ def read_messages(file: Readable, start: Point) -> Iterator[Batch]:
         if not rises.all():
             place = int(np.argmin(rises))
             before = after if place == 0 else int(sequences[place - 1])
-            raise InvalidBackup(
-                f"sequence {sequences[place]} comes after {before}, but sequences must rise"
-            )
+            raise InvalidBackup("backup-sequences-fall", sequence=sequences[place], before=before)
         if len(messages):
             if not messages[:, _NAME_SIZE].all():
                 place = int(np.argmin(messages[:, _NAME_SIZE]))
-                raise InvalidBackup(f"the message with sequence {sequences[place]} has no subject")
+                raise InvalidBackup("backup-no-subject", sequence=sequences[place])
             if messages[:, _HEADER_SIZE].max() > LARGEST_HEADERS:
                 place = int(np.argmax(messages[:, _HEADER_SIZE]))
-                raise InvalidBackup(
-                    f"the message with sequence {sequences[place]} has larger headers than any "
-                    "server writes"
-                )
+                raise InvalidBackup("backup-headers-too-large", sequence=sequences[place])
             after = int(sequences[-1])
             times = np.ascontiguousarray(messages[:, _TIME])
             yield Batch(point, sequences, times, buffer, np.ascontiguousarray(messages))
         if len(ends):
             end = entries[ends[0]]
             if any(end[column] for column in (_NAME_SIZE, _TIME, _HEADER_SIZE, _DATA_SIZE)):
-                raise InvalidBackup(f"the message after sequence {after} has no sequence")
+                raise InvalidBackup("backup-no-sequence", after=after)
             if len(messages) + 1 < len(entries) or unpacked.has_more():
-                raise InvalidBackup("it goes on after its end mark")
+                raise InvalidBackup("backup-goes-on")
             return
 
 
@@ -248,7 +247,7 @@ class _Unpacked:
         """The next bytes."""
         while len(self._buffer) - self._start < count:
             if not self._more():
-                raise InvalidBackup(_CUT_OFF)
+                raise InvalidBackup("backup-cut-off")
         taken = self._buffer[self._start : self._start + count].tobytes()
         self._move(count)
         return taken
@@ -266,12 +265,14 @@ class _Unpacked:
             try:
                 count = checked(result)
             except InvalidBackup as error:
-                raise InvalidBackup(f"{error}, at byte {self._position} unpacked") from None
+                raise InvalidBackup(
+                    "backup-unpacked-fault", reason=error, position=self._position
+                ) from None
             self._move(consumed.value)
             if count:
                 return point, buffer, entries[:count]
             if not self._more():
-                raise InvalidBackup(_CUT_OFF)
+                raise InvalidBackup("backup-cut-off")
 
     def document(self, largest: int) -> tuple[bytes, bytes]:
         """The next entry: its name and its content."""
@@ -301,9 +302,6 @@ class _Unpacked:
         length = self._decoder.into(buffer[left:])
         self._buffer, self._start = buffer[: left + length], 0
         return length > 0
-
-
-_CUT_OFF = "it is cut off: the mark at its end is missing"
 
 
 def _shown(name: bytes) -> str:

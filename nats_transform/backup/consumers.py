@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from nats_transform.errors import InvalidBackup, first_fault
+from nats_transform.errors import InvalidBackup, InvalidValue, first_fault
 
 Consumer = Mapping[str, Any]
 
@@ -32,7 +32,7 @@ class _State(_Part):
     @model_validator(mode="after")
     def _refuse(self) -> _State:
         if self.pending and self.delivered is None:
-            raise ValueError("it has `pending` without `delivered`")
+            raise InvalidValue("consumer-pending-alone")
         return self
 
 
@@ -50,7 +50,9 @@ def parse_consumer(name: str, text: bytes) -> Consumer:
     try:
         return _Document.model_validate_json(text).model_dump(exclude_unset=True)
     except ValidationError as error:
-        raise InvalidBackup(f"its consumer {name}: {first_fault(error)}") from None
+        raise InvalidBackup(
+            "backup-consumer-invalid", name=name, reason=first_fault(error)
+        ) from None
 
 
 def filters_of(consumer: Consumer) -> list[str]:

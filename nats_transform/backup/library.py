@@ -20,14 +20,14 @@ NAME = "backup.so"
 _FUNCTIONS = ("nats_s2_decode", "nats_archive_scan", "nats_archive_write")
 # What a function returns instead of a count; keep in step with backup.h.
 _FAULTS = {
-    -1: "it is not an S2 stream",
-    -2: "a chunk of it is damaged",
-    -3: "a checksum in it is wrong",
-    -4: "it has a chunk that isn't S2 or Snappy",
-    -5: "one of its entries doesn't start with a 64-bit number",
-    -6: "one of its entries has a name of more than 1 MiB",
-    -7: "one of its entries is larger than any server writes",
-    -8: "it has a sequence above 2^63",
+    -1: "s2-not-a-stream",
+    -2: "s2-damaged",
+    -3: "s2-checksum",
+    -4: "s2-unknown-chunk",
+    -5: "entry-without-number",
+    -6: "entry-name-too-long",
+    -7: "entry-too-large",
+    -8: "sequence-above-63-bits",
 }
 
 

@@ -79,7 +79,7 @@ class Decoder:
             if length or (self._is_at_end and not self._packed):
                 return length
             if self._is_at_end:
-                raise InvalidBackup(f"it is cut off at byte {self.offset + len(self._packed)}")
+                raise InvalidBackup("backup-cut-off-at", offset=self.offset + len(self._packed))
             more = self._file.read(_READ_BYTES)
             self._is_at_end = not more
             self._packed += more
@@ -96,7 +96,7 @@ class Decoder:
         try:
             return checked(length)
         except InvalidBackup as error:
-            raise InvalidBackup(f"{error}, at byte {self.offset}") from None
+            raise InvalidBackup("backup-packed-fault", reason=error, offset=self.offset) from None
 
 
 class Encoder:

@@ -82,7 +82,7 @@ class ArchiveWriter:
         numbers = np.ascontiguousarray(sequences.to_numpy(), np.int64)
         moments = np.ascontiguousarray(times.to_numpy(), np.int64)
         if not (np.diff(numbers, prepend=self._last) > 0).all():
-            raise InvalidBackup(f"the sequences after {self._last} don't rise")
+            raise InvalidBackup("new-backup-sequences-fall", last=self._last)
         texts = [_plain(column) for column in (subjects, headers, data)]
         sizes = [np.diff(offsets).astype(np.int64) for offsets, _ in texts]
         for fault, where in (
@@ -92,7 +92,7 @@ class ArchiveWriter:
         ):
             if where.any():
                 raise InvalidBackup(
-                    f"the message with sequence {numbers[np.argmax(where)]} {fault}"
+                    "new-backup-message", sequence=numbers[np.argmax(where)], fault=fault
                 )
         total = int(sum(part.sum() for part in sizes))
         out = np.empty(total + count * _ENTRY_BYTES, np.uint8)

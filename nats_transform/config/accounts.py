@@ -168,17 +168,17 @@ def entries_of(node: Node) -> Section:
     """
     if isinstance(node.value, MappingABC):
         return node.value
-    raise node.place.error(f"expected a section in braces, found {node.kind}")
+    raise node.place.error("not-a-section", kind=node.kind)
 
 
 def _named(names: tuple[Node, ...]) -> dict[str, AccountMappings]:
     accounts: dict[str, AccountMappings] = {}
     for node in names:
         if not isinstance(node.value, str):
-            raise node.place.error(f"expected the name of an account, found {node.kind}")
+            raise node.place.error("not-an-account-name", kind=node.kind)
         _refuse_reserved(node.value, node.place)
         if node.value in accounts:
-            raise node.place.error(f"the account {quoted(node.value)} is listed twice")
+            raise node.place.error("account-twice", name=quoted(node.value))
         accounts[node.value] = AccountMappings(())
     return accounts
 
@@ -203,7 +203,7 @@ def _accounts(sections: Section) -> dict[str, AccountMappings]:
 
 def _refuse_reserved(name: str, place: Place) -> None:
     if name == GLOBAL_ACCOUNT:
-        raise place.error("the account $G is reserved; put its mappings at the top of the file")
+        raise place.error("account-reserved")
 
 
 def _refuse_unknown(fields: Section, known: frozenset[str], complaint: str) -> None:
@@ -212,7 +212,10 @@ def _refuse_unknown(fields: Section, known: frozenset[str], complaint: str) -> N
         if lower(key) not in known and not entry.is_variable:
             with refusals:
                 raise entry.place.error(
-                    f"unknown field {quoted(key)}: {complaint}{did_you_mean(key, known)}"
+                    "unknown-account-field",
+                    key=quoted(key),
+                    complaint=complaint,
+                    hint=did_you_mean(key, known),
                 )
     refusals.tell()
 
@@ -237,7 +240,7 @@ def each_mapping(entries: Section, mapping_of: Callable[[str, Entry], Mapping]) 
 
 def _mapping(source: str, entry: Entry) -> Mapping:
     if not is_valid_filter(source):
-        raise entry.place.error(f"the source {quoted(source)} is not a valid subject")
+        raise entry.place.error("source-not-a-subject", source=quoted(source))
     match entry.node.value:
         case str() as subject:
             destinations = [Destination(subject)]
@@ -253,24 +256,19 @@ def located_mapping(source: str, destinations: list[Destination], place: Place) 
     try:
         return Mapping(source, destinations)
     except (InvalidMapping, InvalidTransform) as error:
-        raise place.error(str(error)) from None
+        raise place.error("refused", reason=error) from None
 
 
 def _destination(node: Node) -> Destination:
     if not isinstance(node.value, MappingABC):
-        raise node.place.error(
-            f"expected a destination like {{dest: SUBJECT, weight: 50%}}, found {node.kind}"
-        )
+        raise node.place.error("not-a-destination", kind=node.kind)
     fields = node.value
     for key, entry in fields.items():
         if lower(key) not in ("dest", "destination", "weight", "cluster"):
-            raise entry.place.error(
-                f"unknown field {quoted(key)} of a destination; the fields are destination (or "
-                "dest), weight and cluster"
-            )
+            raise entry.place.error("unknown-destination-field", key=quoted(key))
     weight = field(fields, "weight")
     if weight is None:
-        raise node.place.error("this destination has no weight, but nats-server requires one")
+        raise node.place.error("no-weight")
     return Destination(
         _text(field(fields, "dest", "destination")),
         _weight(weight.node),
@@ -283,9 +281,7 @@ def _text(entry: Entry | None) -> str:
         return ""
     if isinstance(entry.node.value, str):
         return entry.node.value
-    raise entry.node.place.error(
-        f"{quoted(entry.key)} must be a string, found {entry.node.kind}; put it in quotes"
-    )
+    raise entry.node.place.error("not-a-quoted-string", key=quoted(entry.key), kind=entry.node.kind)
 
 
 def _weight(node: Node) -> int:
@@ -293,7 +289,7 @@ def _weight(node: Node) -> int:
     if isinstance(weight, str):
         digits = weight.removesuffix("%")
         if not _WEIGHT.fullmatch(digits):
-            raise node.place.error("the weight must be a whole percentage, such as 40 or 40%")
+            raise node.place.error("weight-not-whole")
         weight = int(digits)
     return checked_weight(weight, node)
 
@@ -305,25 +301,21 @@ def checked_weight(weight: object, node: Node) -> int:
         InvalidConfig: it is no whole number from 0 to 100.
     """
     if not isinstance(weight, int) or isinstance(weight, bool):
-        raise node.place.error(
-            f"the weight must be a whole percentage, such as 40 or 40%, found {node.kind}"
-        )
+        raise node.place.error("weight-not-a-percentage", kind=node.kind)
     if not 0 <= weight <= 100:
-        raise node.place.error(f"the weight is {weight}; it must be 0 to 100 percent")
+        raise node.place.error("weight-out-of-range", weight=weight)
     return weight
 
 
 def unknown_account(name: str, names: list[str], path: str) -> UnknownAccount:
     """The error for an account that a configuration does not have; it lists those it has."""
-    return UnknownAccount(f"no account {quoted(name)}; the file has {_listed(names)}", path)
+    return UnknownAccount("no-account", path, name=quoted(name), listed=_listed(names))
 
 
 def no_mappings(name: str, names: list[str], path: str) -> UnknownAccount:
     """The error for an account without mappings in a file that has mappings of others."""
     return UnknownAccount(
-        f"account {quoted(name)} has no mappings, but these accounts do: {_listed(names)}; name "
-        "the account that you mean (`--account`, or `account` in settings)",
-        path,
+        "account-without-mappings", path, name=quoted(name), listed=_listed(names)
     )
 
 

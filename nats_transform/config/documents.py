@@ -20,7 +20,7 @@ from nats_transform.config.tree import (
     plain,
     quoted,
 )
-from nats_transform.errors import InvalidConfig, InvalidStream, Refusals
+from nats_transform.errors import InvalidConfig, InvalidMapping, InvalidStream, Refusals
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 
 if TYPE_CHECKING:
@@ -75,16 +75,15 @@ def zeros_of(tree: Node) -> frozenset[tuple[str, str]]:
 
 def _mapping(source: str, entry: Entry) -> Mapping:
     if not isinstance(entry.node.value, tuple):
-        raise entry.node.place.error(f"expected a list of destinations, found {entry.node.kind}")
+        raise entry.node.place.error("not-a-list-of-destinations", kind=entry.node.kind)
     destinations = [_destination(node) for node in entry.node.value]
     try:
         return located_mapping(source, destinations, entry.place)
     except InvalidConfig as error:
-        if "brings the weights" in error.reason and any(map(_has_no_weight, entry.node.value)):
-            raise entry.place.error(
-                f"{error.reason}; here a weight of 0, or none, means 100: to send a destination "
-                "nothing, remove it"
-            ) from None
+        refused = error.fields.get("reason")
+        too_much = isinstance(refused, InvalidMapping) and refused.code == "mapping-weights"
+        if too_much and any(map(_has_no_weight, entry.node.value)):
+            raise entry.place.error("zero-means-all-here", reason=refused) from None
         raise
 
 
@@ -98,7 +97,7 @@ def _destination(node: Node) -> Destination:
     for key, entry in fields.items():
         if lower(key) not in _FIELDS:
             raise entry.place.error(
-                f"unknown field {quoted(key)} of a destination; the fields are {', '.join(_FIELDS)}"
+                "unknown-json-destination-field", key=quoted(key), fields=", ".join(_FIELDS)
             )
     return Destination(
         _text(field(fields, "subject")),
@@ -114,7 +113,7 @@ def _text(entry: Entry | None) -> str:
         case str() | int() as text if not isinstance(text, bool):
             return str(text)  # a token that is a number needs no quotes in YAML
     assert entry is not None  # noqa: S101 - for the type checker
-    raise entry.node.place.error(f"{quoted(entry.key)} must be a string, found {entry.node.kind}")
+    raise entry.node.place.error("not-a-string", key=quoted(entry.key), kind=entry.node.kind)
 
 
 def _weight(entry: Entry | None) -> int:
@@ -151,22 +150,22 @@ def stream_of(node: Node, tree: Node) -> StreamConfig:
     from nats_transform.streams.stream import parse_stream
 
     if _CONSUMER_FIELDS & {*entries_of(tree), *entries_of(node)}:
-        raise node.place.error("this is a consumer; give it with --consumers")
+        raise node.place.error("consumer-as-stream")
     try:
         return parse_stream(plain(node))
     except InvalidStream as error:
         refusals = Refusals(InvalidConfig)
         for refusal in (error, *error.others):
             with refusals:
-                raise _place_of(node, str(refusal)).place.error(str(refusal)) from None
+                place = _part(node, str(refusal.fields.get("where", ""))).place
+                raise place.error("refused", reason=refusal) from None
         refusals.tell()
         raise
 
 
-def _place_of(node: Node, message: str) -> Node:
-    """The part of the tree that a message begins with, as in `sources.0.name: ...`."""
-    path, colon, _ = message.partition(":")
-    for step in path.split(".") if colon else ():
+def _part(node: Node, path: str) -> Node:
+    """The part of the tree at a path such as `sources.0.name`, as far as the tree has it."""
+    for step in path.split(".") if path else ():
         fields: Section | tuple[Node, ...] | object = node.value
         if isinstance(fields, MappingABC) and step in fields:
             node = fields[step].node

@@ -107,7 +107,7 @@ def _edited(text: str, path: str, account: str, edit: Edit) -> str:
     except InvalidConfig:
         said = None
     if said != wanted:
-        raise Unsafe(f"can't find where {edit.kind} of {edit.name} start and end")
+        raise Unsafe("edit-not-found", kind=edit.kind, name=edit.name)
     return edited
 
 
@@ -121,7 +121,7 @@ def block_of(text: str, path: str, account: str) -> tuple[str, int]:
     node, _ = _account(parse_server_text(Source(), path, text), account)
     entry = field(_section(node), *MAPPINGS)
     if entry is None:
-        raise Unsafe(f"account {account} has no mappings in it")
+        raise Unsafe("edit-no-mappings", account=account)
     start = _offset(text, path, entry.node.place)
     return text[start : _end(text, path, entry)], entry.node.place.line or 1
 
@@ -135,7 +135,7 @@ def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[
     if account == GLOBAL_ACCOUNT:
         entry = field(_section(node), "authorization")
         if entry is None:
-            raise Unsafe("it has no block `authorization`")
+            raise Unsafe("edit-no-authorization")
         node, place = entry.node, (*place, entry.key)
         alone = field(_section(node), *USER)
         if alone is not None and alone.node.value == edit.name:
@@ -150,7 +150,7 @@ def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[
         and name.node.value == edit.name
     ]
     if users is None or len(numbers) != 1 or not isinstance(listed, tuple):
-        raise Unsafe(f"it has no user {edit.name}, or several")
+        raise Unsafe("edit-no-user", name=edit.name)
     return listed[numbers[0]], (*place, users.key, numbers[0]), USER_PERMISSIONS
 
 
@@ -159,19 +159,19 @@ def _account(tree: Node, name: str) -> tuple[Node, Path]:
         return tree, ()
     accounts = field(_section(tree), "accounts")
     if accounts is None or name not in _section(accounts.node):
-        raise Unsafe(f"it has no account {name}")
+        raise Unsafe("edit-no-account", name=name)
     return _section(accounts.node)[name].node, (accounts.key, name)
 
 
 def _section(node: Node) -> Section:
     if not isinstance(node.value, Mapping):
-        raise Unsafe("a section is missing")
+        raise Unsafe("edit-no-section")
     return node.value
 
 
 def _offset(text: str, path: str, place: Place) -> int:
     if place.path != path or place.line is None or place.column is None:
-        raise Unsafe(f"what changes is included from {place.path}")
+        raise Unsafe("edit-included", included=place.path)
     lines = text.split("\n")
     return sum(len(text) + 1 for text in lines[: place.line - 1]) + place.column - 1
 
@@ -183,7 +183,7 @@ def _open(text: str, path: str, node: Node) -> int:
         return len(text)
     start = _offset(text, path, place)
     if text[start : start + 1] != "{":
-        raise Unsafe("what changes is a variable")
+        raise Unsafe("edit-variable")
     return start + 1
 
 
@@ -191,13 +191,13 @@ def _end(text: str, path: str, entry: Entry) -> int:
     """Just behind the block of an entry."""
     start = _offset(text, path, entry.node.place)
     if text[start : start + 1] not in ("{", "["):
-        raise Unsafe(f"{entry.key} is a variable, or no block")
+        raise Unsafe("edit-no-block", key=entry.key)
     depth = 0
     for piece in _PIECE.finditer(text, start):
         depth += (piece[0] in ("{", "[")) - (piece[0] in ("}", "]"))
         if not depth:
             return piece.end()
-    raise Unsafe(f"can't find the end of {entry.key}")
+    raise Unsafe("edit-no-end", key=entry.key)
 
 
 def name_of_one(text: str, path: str) -> int | None:

@@ -29,7 +29,7 @@ def load_streams(place: Path) -> tuple[StreamConfig, ...]:
     for file in _json_files(place, "nats stream info NAME --json"):
         stream = load_all(file)[0].config
         if isinstance(stream, AccountMappings):
-            raise InvalidConfig("this file has mappings; give a stream configuration", str(file))
+            raise InvalidConfig("mappings-as-stream", str(file))
         streams.append((stream, str(file)))
     refuse_twins(streams)
     return tuple(stream for stream, _ in streams)
@@ -45,8 +45,7 @@ def refuse_twins(streams: Iterable[tuple[StreamConfig, str]]) -> None:
     for stream, place in streams:
         if stream.name in places:
             raise InvalidConfig(
-                f"stream {stream.name} is also in {places[stream.name]}; leave one of them out",
-                place,
+                "stream-twice", place, stream=stream.name, places=places[stream.name]
             )
         places[stream.name] = place
 
@@ -66,15 +65,11 @@ def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consum
         try:
             consumer = parse_consumer(json.loads(encode(text)))
         except InvalidStream as error:
-            raise InvalidConfig(str(error), str(file)) from error
+            raise InvalidConfig("refused", str(file), reason=error) from error
         except (ValueError, RecursionError) as error:
-            raise InvalidConfig("this is not JSON", str(file)) from error
+            raise InvalidConfig("not-json", str(file)) from error
         if consumer.stream not in names:
-            raise InvalidConfig(
-                f"the stream {consumer.stream} of this consumer is not among the streams; "
-                "save that stream too",
-                str(file),
-            )
+            raise InvalidConfig("consumer-without-stream", str(file), stream=consumer.stream)
         consumers.append(consumer)
     return tuple(consumers)
 
@@ -82,7 +77,5 @@ def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consum
 def _json_files(place: Path, command: str) -> list[Path]:
     files = sorted(place.glob("*.json")) if place.is_dir() else [place]
     if not files:
-        raise InvalidConfig(
-            f"this folder has no *.json files; save each with `{command}`", str(place)
-        )
+        raise InvalidConfig("folder-without-json", str(place), command=command)
     return files

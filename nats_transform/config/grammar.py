@@ -84,7 +84,7 @@ def parse(
         accepted = parser.accepts()  # type: ignore[no-untyped-call]
         expected = [word for name, word in words.items() if name in accepted]
         position, message = _complaint(error, text, list(dict.fromkeys(expected)), complaint)
-        raise _place(text, position, path).error(message) from None
+        raise _place(text, position, path).error("refused", reason=message) from None
 
 
 def _complaint(

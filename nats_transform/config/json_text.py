@@ -33,7 +33,7 @@ def parse_json(text: str, path: str) -> Node:
     """
     if (broken := _SURROGATE.search(text)) is not None:
         line = text.count("\n", 0, broken.start()) + 1
-        raise Place(path, line).error("this is not UTF-8, so it cannot be JSON; save it as UTF-8")
+        raise Place(path, line).error("json-not-utf8")
     tree = parse(grammar("json_text.lark"), text, path, _WORDS, _complaint)
     return _node(tree.children[0], path)
 
@@ -56,9 +56,7 @@ def _node(child: Tree[Token] | Token, path: str) -> Node:
     for key, value in zip(children[::2], children[1::2], strict=True):
         name = str(_text(key))
         if name in entries:
-            raise _place(key, path).error(
-                f"{quoted(name)} is in this object twice; keep one of them"
-            )
+            raise _place(key, path).error("json-key-twice", name=quoted(name))
         entries[name] = Entry(name, _place(key, path), _node(value, path))
     return section(entries, place)
 
@@ -76,8 +74,8 @@ def _text(token: Tree[Token] | Token) -> str | bool | None:
 
 def _number(token: Token, place: Place) -> int | float:
     if len(token) > _LONGEST_NUMBER:
-        raise place.error("this number has too many digits; quote it if it is text")
+        raise place.error("number-too-long")
     number: int | float = json.loads(token)
     if isinstance(number, float) and math.isinf(number):
-        raise place.error("this number is too large; quote it if it is text")
+        raise place.error("number-too-large")
     return number

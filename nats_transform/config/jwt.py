@@ -54,18 +54,18 @@ def decode_account(token: str, path: str) -> Located:
     """
     place = Place(path)
     if len(token) > MAX_TOKEN:
-        raise place.error("this JWT is longer than 1 MiB, the most that nats-server decodes")
+        raise place.error("jwt-too-long")
     chunks = token.split(".")
     if len(chunks) != 3:
-        raise place.error("this is not a JWT: it must have three parts joined by dots")
+        raise place.error("jwt-not-three-parts")
     header = _part(chunks[0], "header", path)
     algorithm = _text(header, "alg").lower()
     if _text(header, "typ").upper() != "JWT" or algorithm not in ("ed25519", "ed25519-nkey"):
-        raise place.error("this is not a NATS JWT: its header must say JWT and ed25519-nkey")
+        raise place.error("jwt-header")
     payload = _part(chunks[1], "payload", path)
     claims = account_claims(payload, path)
     if not _text(payload, "sub"):
-        raise place.error("this JWT is of no account: it has no field `sub`")
+        raise place.error("jwt-no-sub")
     is_old = "type" in payload  # version 1 signs the payload alone
     signed = chunks[1] if is_old else f"{chunks[0]}.{chunks[1]}"
     _verify(signed, chunks[2], _text(payload, "iss"), place)
@@ -81,17 +81,13 @@ def account_claims(payload: Section, path: str) -> Located:
     place = Place(path)
     claims = payload["nats"].node.value if "nats" in payload else None
     if not isinstance(claims, MappingABC):
-        raise place.error("this is not a NATS JWT: it has no field `nats`")
+        raise place.error("jwt-no-nats")
     kind = _text(payload, "type") or _text(claims, "type")
     if kind != "account":
-        raise place.error(
-            f"this is the JWT of a {quoted(kind or 'unknown type')}; give the account's"
-        )
+        raise place.error("jwt-of-another-kind", kind=quoted(kind or "unknown type"))
     version = claims["version"].node.value if "version" in claims else 0
     if isinstance(version, int) and version > _NEWEST_VERSION:
-        raise place.error(
-            f"this JWT has version {version}; the newest version we read is {_NEWEST_VERSION}"
-        )
+        raise place.error("jwt-too-new", version=version, newest=_NEWEST_VERSION)
     mappings = claims["mappings"].node if "mappings" in claims else None
     if mappings is not None and mappings.value is None:
         mappings = None
@@ -112,7 +108,7 @@ def _part(chunk: str, name: str, path: str) -> Section:
         # Line and column within the decoded part would name no place in the file.
         node = parse_json(text.decode("utf-8", "surrogateescape"), f"{path} ({name})")
     if node is None or not isinstance(node.value, MappingABC):
-        raise Place(path).error(f"this is not a JWT: its {name} is not a JSON object in base64url")
+        raise Place(path).error("jwt-part-not-json", part=name)
     return node.value
 
 
@@ -134,16 +130,11 @@ def _verify(signed: str, signature: str, issuer: str, place: Place) -> None:
 
     key = _public_key(issuer)
     if key is None:
-        raise place.error(
-            "the issuer of this JWT is not the public key of an operator or account (O... or A...)"
-        )
+        raise place.error("jwt-issuer")
     try:
         nacl.signing.VerifyKey(key).verify(signed.encode(), _decoded(signature) or b"")
     except (nacl.exceptions.CryptoError, ValueError):
-        raise place.error(
-            "the JWT's signature is wrong: somebody changed the JWT, or a part is missing; get it "
-            "again from whoever signed it"
-        ) from None
+        raise place.error("jwt-signature") from None
 
 
 def _public_key(text: str) -> bytes | None:

@@ -100,9 +100,7 @@ def mappings_in(
     """The same from all that `load_all` gave for the file, with the same errors."""
     chosen = _chosen(everything, path, account)
     if not isinstance(chosen.config, AccountMappings):
-        raise InvalidConfig(
-            "this is a stream configuration; name a file with account mappings", str(path)
-        )
+        raise InvalidConfig("stream-as-mappings", str(path))
     return chosen.config, chosen.places
 
 
@@ -157,13 +155,11 @@ def load_all(path: str | os.PathLike[str], source: Source | None = None) -> list
     source, name = source or Source(), os.fspath(path)
     text = source.text(name)
     if not text.strip():
-        raise Place(name).error("the file is empty; it needs mappings or a stream configuration")
+        raise Place(name).error("file-empty")
     if token := find_token(text):
         return _alone(decode_account(token, name))
     if _CREDENTIALS.match(text):
-        raise Place(name).error(
-            "this is a credentials file; give the account's JWT, which has the mappings"
-        )
+        raise Place(name).error("credentials-as-mappings")
     tree = tree_of(source, text, name)
     if (stream := stream_section(tree)) is not None:
         return [Located(stream_of(stream, tree))]
@@ -195,16 +191,13 @@ def _preloaded(top: Section) -> Iterator[Located]:
     for key, account in entries_of(entry.node).items():
         place = account.node.place
         if not isinstance(account.node.value, str):
-            raise place.error(f"expected the JWT of an account, found {account.node.kind}")
+            raise place.error("not-a-jwt", kind=account.node.kind)
         try:
             claims = decode_account(account.node.value, "")
         except InvalidConfig as error:
-            raise place.error(f"the JWT of {quoted(key)}: {error}") from None
+            raise place.error("jwt-under", key=quoted(key), reason=error) from None
         if claims.accounts[-1:] != (key,):
-            raise account.place.error(
-                f"the JWT under {quoted(key)} belongs to another account; put it under that "
-                "account's key"
-            )
+            raise account.place.error("jwt-of-another-account", key=quoted(key))
         yield claims
 
 
@@ -262,10 +255,7 @@ def tree_of(source: Source, text: str, path: str) -> Node:
         if suffix not in _NAMED and (document := _yaml_document(text, path)):
             return document
         if suffix in _YAML and named_error is None:
-            raise Place(path).error(
-                "nats-server doesn't read YAML: write a configuration with braces, or put the "
-                "mappings' sources at the top, as `nats auth account mappings` does"
-            ) from None
+            raise Place(path).error("yaml-for-server") from None
         raise named_error or error from None
     if named_error is not None and not _is_server_config(tree):
         raise named_error

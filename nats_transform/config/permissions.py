@@ -101,15 +101,13 @@ def users_of(config: Node, account: str = "$G") -> list[User]:
     accounts = field(top, "accounts")
     sections = entries_of(accounts.node) if accounts else {}
     if account != "$G" and account not in sections:
-        raise config.place.error(f"no account {account!r}, so no permissions")
+        raise config.place.error("no-account-of-permissions", account=account)
     users = _of_account(top, sections, account)
     if not users:
         others = [name for name in ("$G", *sections) if _of_account(top, sections, name)]
         if others:
             raise config.place.error(
-                f"no user of account {account!r} has permissions, but users of "
-                f"{', '.join(map(repr, others))} do; name the account that you mean "
-                "(`--permissions-account`, or `permissions_account` in settings)"
+                "account-without-permissions", account=account, others=", ".join(map(repr, others))
             )
     return users
 
@@ -132,7 +130,7 @@ def _users(section: Section, default: Node | None) -> Iterator[User]:
     if users is None:
         return
     if not isinstance(users.node.value, tuple):
-        raise users.node.place.error(f"expected a list of users, found {users.node.kind}")
+        raise users.node.place.error("not-a-list-of-users", kind=users.node.kind)
     for node in users.node.value:
         fields = entries_of(node)
         own = field(fields, *USER_PERMISSIONS)
@@ -185,12 +183,12 @@ def _subjects(node: Node, queues: bool) -> tuple[tuple[str, ...], tuple[str, ...
     groups: list[str] = []
     for entry in nodes:
         if not isinstance(entry.value, str):
-            raise entry.place.error(f"expected a subject, found {entry.kind}")
+            raise entry.place.error("permission-not-text", kind=entry.kind)
         parts = entry.value.split() if queues else []
         if is_valid_filter(entry.value):
             subjects.append(entry.value)
         elif len(parts) == 2 and all(map(is_valid_filter, parts)):
             groups.append(" ".join(parts))
         else:
-            raise entry.place.error("this permission is not a valid subject")
+            raise entry.place.error("permission-not-a-subject")
     return tuple(subjects), tuple(groups)

@@ -243,15 +243,11 @@ class _Reader:
         """The entries of an included file."""
         self._files += 1
         if os.path.realpath(path) in self._chain:
-            raise asked_at.error(f"including {quoted(path)} makes a loop; remove this include")
+            raise asked_at.error("include-loop", include=quoted(path))
         if len(self._chain) > MAX_INCLUDE_DEPTH:
-            raise asked_at.error(
-                f"includes are nested more than {MAX_INCLUDE_DEPTH} deep; remove some levels"
-            )
+            raise asked_at.error("includes-too-deep", most=MAX_INCLUDE_DEPTH)
         if self._files > MAX_FILES:
-            raise asked_at.error(
-                f"the configuration includes more than {MAX_FILES} files; join some of them"
-            )
+            raise asked_at.error("includes-too-many", most=MAX_FILES)
         return self.file(path, self._source.text(path, asked_at))
 
     def environment(self, name: str, asked_at: Place) -> Node | None:
@@ -259,12 +255,9 @@ class _Reader:
         if name in self._environment:
             return self._environment[name]
         if name in self._resolving:
-            raise asked_at.error(f"variable {quoted(name)} refers to itself; give it a value")
+            raise asked_at.error("variable-loop", name=quoted(name))
         if len(self._resolving) >= MAX_INCLUDE_DEPTH:
-            raise asked_at.error(
-                f"environment variables refer to each other more than {MAX_INCLUDE_DEPTH} "
-                "deep; remove some levels"
-            )
+            raise asked_at.error("variables-too-deep", most=MAX_INCLUDE_DEPTH)
         text = os.environ.get(name)
         if text is None:
             return None
@@ -274,10 +267,7 @@ class _Reader:
             entries = _Scope(self, path, ".").entries(_parse(f"{_ENV_KEY}={text}", path))
         except InvalidConfig:
             # Its text may be a secret: say nothing of it.
-            raise asked_at.error(
-                f"environment variable {quoted(name)} has no valid value; if it's text, put "
-                "quotes into it"
-            ) from None
+            raise asked_at.error("variable-invalid", name=quoted(name)) from None
         finally:
             self._resolving.pop()
         # Only a later `pk` in the text itself could take the key away; it cannot be missing.
@@ -378,11 +368,9 @@ class _Scope:
         hidden = is_secret(self._keys[-1]) or not _NAME.fullmatch(name)
         node = self._reader.environment(name, place)
         if node is None and hidden:
-            raise place.error("no such variable; if the $ is literal, quote the value")
+            raise place.error("no-such-variable")
         if node is None:
-            raise place.error(
-                f"variable {quoted(name)} isn't set above this line or in the environment"
-            )
+            raise place.error("variable-not-set", name=quoted(name))
         return replace(node, place=place)
 
     def _place(self, token: Token) -> Place:
@@ -418,16 +406,14 @@ def _integer(token: Token, place: Place) -> int:
     suffix = token[len(written) :].lower()
     digits = written.removeprefix("-").lstrip("0") or "0"
     if not digits.isascii():
-        raise place.error("this is not a number: use only the digits 0 to 9")
+        raise place.error("not-a-number")
     if suffix and suffix not in _UNITS:
-        raise place.error(
-            f"{quoted(suffix)} is not a unit of size; use k, kb, kib, m, mb, mib, ..."
-        )
+        raise place.error("no-unit-of-size", suffix=quoted(suffix))
     number = int(digits) if len(digits) < 20 else _INT64
     if written.startswith("-"):
         number = -number
     if len(digits) >= 20 or not -_INT64 <= number < _INT64:
-        raise place.error("this whole number doesn't fit into 64 bits; if it's text, quote it")
+        raise place.error("number-over-64-bits")
     # With a unit it may overflow: it wraps around in the server, and so it does here.
     factor = _UNITS[suffix] if suffix else 1
     return (number * factor + _INT64) % (2 * _INT64) - _INT64
@@ -436,7 +422,7 @@ def _integer(token: Token, place: Place) -> int:
 def _float(token: Token, place: Place) -> float:
     number = float(token) if token.isascii() else math.inf  # Python reads any script's digits
     if math.isinf(number):
-        raise place.error("this decimal number is too large, or has digits other than 0 to 9")
+        raise place.error("decimal-too-large")
     return number
 
 
@@ -445,5 +431,5 @@ def _timestamp(token: Token, place: Place) -> Timestamp:
     leap_year = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     days = monthrange(2000 if leap_year else 2001, month)[1] if 1 <= month <= 12 else 0
     if not (1 <= day <= days and hour < 24 and minute < 60 and second < 60):
-        raise place.error("no such date and time; if it's text, quote it")
+        raise place.error("no-such-time")
     return Timestamp(str(token))

@@ -37,24 +37,19 @@ class Source:
         try:
             data = self.head(name, self._left + 1)
         except OSError as error:
-            raise place.error(f"{subject} cannot be read: {error.strerror}") from None
+            raise place.error("file-unreadable", subject=subject, reason=error.strerror) from None
         except ValueError:
-            raise place.error(f"{subject} cannot be read: the path has a NUL") from None
+            raise place.error("path-has-nul", subject=subject) from None
         if data is None:
-            raise place.error(f"{subject} is not a regular file")
+            raise place.error("not-a-regular-file", subject=subject)
         if len(data) > self._left:
-            raise place.error(
-                f"{subject} is too large: the limit is {MAX_BYTES >> 20} MiB, includes counted"
-            )
+            raise place.error("file-too-large", subject=subject, most=MAX_BYTES >> 20)
         self._left -= len(data)
         if b"\0" in data:
-            raise place.error(f"{subject} is not text: it has a NUL byte")
+            raise place.error("file-has-nul", subject=subject)
         text = data.decode("utf-8", "surrogateescape")
         if text.startswith(_BYTE_ORDER_MARK):
-            raise place.error(
-                f"{subject} starts with a byte order mark, which nats-server reads as part of the "
-                "first key; save it without one"
-            )
+            raise place.error("file-has-byte-order-mark", subject=subject)
         return text
 
     def head(self, path: str, size: int) -> bytes | None:

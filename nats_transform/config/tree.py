@@ -120,13 +120,13 @@ def _container(value: Value, children: list[Node], place: Place) -> Node:
     if depth > MAX_DEPTH:
         raise too_deep(place)
     if size > MAX_VALUES:
-        raise place.error(f"this has more than {MAX_VALUES} values; split the file")
+        raise place.error("too-many-values", most=MAX_VALUES)
     return Node(value, place, depth, size)
 
 
 def too_deep(place: Place) -> InvalidConfig:
     """The error for what is nested deeper than `MAX_DEPTH`."""
-    return place.error(f"nested more than {MAX_DEPTH} deep; remove some levels")
+    return place.error("too-deep", most=MAX_DEPTH)
 
 
 def plain(node: Node) -> object:
@@ -169,8 +169,10 @@ def field(entries: Section, *names: str) -> Entry | None:
     if len(named) > 1:
         first, second = named[0], named[1]
         raise second.place.error(
-            f"{quoted(second.key)} and {quoted(first.key)} (line {first.place.line}) set the same "
-            "thing, and nats-server may take either; keep one"
+            "same-key-twice",
+            key=quoted(second.key),
+            first=quoted(first.key),
+            first_line=first.place.line,
         )
     return named[0] if named else None
 

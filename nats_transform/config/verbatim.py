@@ -53,10 +53,10 @@ def mappings_text(text: str, path: str, account: str = GLOBAL_ACCOUNT) -> str:
         token = _TOKEN.match(block, at)
         if token is None:
             here = line + block.count("\n", 0, at)
-            raise Unsafe(f"line {here} has more than plain keys and values")
+            raise Unsafe("line-not-plain", at_line=here)
         kind = token.lastgroup or ""
         letters += {"blank": " ", "comment": "", "sign": token[0]}.get(kind, kind)
         at = token.end()
     if _TOUCHING.search(letters) or not _BLOCK.fullmatch(letters.replace(" ", "")):
-        raise Unsafe(f"the block at line {line} has more than plain keys and values")
+        raise Unsafe("block-not-plain", at_line=line)
     return block

@@ -67,7 +67,7 @@ def from_canonical(text: str) -> tuple[AccountMappings | StreamConfig, int]:
     try:
         form = json.loads(text)
         if form["format"] != FORMAT:
-            raise InvalidConfig(f"its format is not {FORMAT}")
+            raise InvalidConfig("version-format", format=FORMAT)
         seed = _typed(form["seed"], int)
         if "account" in form:
             return AccountMappings([_from_mapping(entry) for entry in form["account"]]), seed
@@ -76,9 +76,7 @@ def from_canonical(text: str) -> tuple[AccountMappings | StreamConfig, int]:
         return parse_stream(form["stream"]), seed
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, NatsTransformError) else "it is damaged"
-        raise InvalidConfig(
-            f"this is not the canonical form of a configuration: {reason}"
-        ) from None
+        raise InvalidConfig("version-not-canonical", reason=reason) from None
 
 
 def _mapping(mapping: Mapping) -> dict[str, object]:

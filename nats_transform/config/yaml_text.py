@@ -57,7 +57,7 @@ def parse_yaml(text: str, path: str) -> Node:
             place = _place(event.start_mark, path)
             match event:
                 case yaml.DocumentStartEvent() if root is not None:
-                    raise place.error("a second document starts here; give only one")
+                    raise place.error("yaml-second-document")
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                     _refuse_tag(event.tag, place)
                     if len(stack) == MAX_DEPTH:
@@ -73,9 +73,7 @@ def parse_yaml(text: str, path: str) -> Node:
                     node, anchor = _scalar(event, place), event.anchor
                 case yaml.AliasEvent():
                     if event.anchor not in anchors:
-                        raise place.error(
-                            "this alias needs a value that ends before it; put that value first"
-                        )
+                        raise place.error("yaml-alias")
                     node, anchor = anchors[event.anchor], None
                 case _:
                     continue
@@ -89,11 +87,11 @@ def parse_yaml(text: str, path: str) -> Node:
         where = _place(error.problem_mark or error.context_mark, path)
         # What it quotes beyond one character may be a secret.
         problem = _QUOTED_WORD.sub("a word", error.problem or "this is not YAML")
-        raise where.error(" ".join(problem.split())) from None
+        raise where.error("refused", reason=" ".join(problem.split())) from None
     except yaml.YAMLError:
-        raise Place(path).error("this is not YAML: it has bytes that YAML does not allow") from None
+        raise Place(path).error("yaml-bytes") from None
     except UnicodeEncodeError:
-        raise Place(path).error("this is not UTF-8, so it cannot be YAML") from None
+        raise Place(path).error("yaml-not-utf8") from None
     return root if root is not None else Node(None, Place(path, 1, 1))
 
 
@@ -104,7 +102,7 @@ def _place(mark: Any, path: str) -> Place:
 
 def _refuse_tag(tag: str | None, place: Place) -> None:
     if tag is not None and tag != "!":
-        raise place.error("we don't read tags; remove what starts with ! here")
+        raise place.error("yaml-tag")
 
 
 def _scalar(event: yaml.ScalarEvent, place: Place) -> Node:
@@ -123,9 +121,9 @@ def _closed(opened: _Open) -> Node:
     entries: dict[str, Entry] = {}
     for key, node in zip(opened.nodes[::2], opened.nodes[1::2], strict=True):
         if not isinstance(key.value, str | int):
-            raise key.place.error(f"a key must be text, found {key.kind}")
+            raise key.place.error("yaml-key-not-text", kind=key.kind)
         name = str(key.value)
         if name in entries:
-            raise key.place.error(f"{quoted(name)} is in this map twice; keep one of them")
+            raise key.place.error("yaml-key-twice", name=quoted(name))
         entries[name] = Entry(name, key.place, node)
     return section(entries, opened.place)

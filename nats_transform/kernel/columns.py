@@ -114,7 +114,7 @@ def text_array(values: object, role: str) -> pa.Array:
     if pa.types.is_null(inner):
         return pa.nulls(len(array), pa.binary())
     if inner not in _TEXT and not _is_other_text(inner):
-        raise NatsTransformError(f"the {role} is {array.type}; it must be string or binary")
+        raise NatsTransformError("column-not-text", role=role, type=array.type)
     return array
 
 
@@ -131,17 +131,15 @@ def number_array(values: object, role: str) -> pa.Array:
         if pa.types.is_integer(array.type) or pa.types.is_null(array.type):
             return array.cast(pa.int64())
     except (pa.ArrowInvalid, OverflowError):
-        raise NatsTransformError(f"a number in the {role} does not fit in 64 bits") from None
-    raise NatsTransformError(f"the {role} is {array.type}; it must be whole numbers")
+        raise NatsTransformError("number-over-64-bits-in", role=role) from None
+    raise NatsTransformError("column-not-whole-numbers", role=role, type=array.type)
 
 
 def _array(values: object, role: str) -> pa.Array:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):
-        raise NatsTransformError(
-            f"the {role} is {type(values).__name__}; it must be a pyarrow array or a single value"
-        )
+        raise NatsTransformError("column-not-an-array", role=role, type=type(values).__name__)
     return values
 
 
@@ -177,7 +175,7 @@ def _readable(array: pa.Array) -> pa.Array:
             return array.cast(pa.timestamp("us", kind.tz))
     except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
         reason = str(error).partition("\n")[0]
-        raise NatsTransformError(f"an array is broken: {reason}; read its file again") from None
+        raise NatsTransformError("array-broken", reason=reason) from None
     if (
         kind in _FIXED
         or kind in _TEXT
@@ -188,4 +186,4 @@ def _readable(array: pa.Array) -> pa.Array:
         or pa.types.is_large_list(kind)
     ):
         return array
-    raise NatsTransformError(f"the kernel can't read a column of type {kind}: cast it")
+    raise NatsTransformError("column-type-unreadable", kind=kind)

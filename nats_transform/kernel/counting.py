@@ -57,7 +57,7 @@ def hours(times: pa.Array) -> Coded:
     """
     micros = times.view(pa.int64())
     if micros.null_count:
-        raise NatsTransformError("a message has no time: ingest the stream again")
+        raise NatsTransformError("message-without-time")
     ends = pc.min_max(micros).as_py()
     first, last = (ends[name] // _HOUR_MICROS for name in ("min", "max"))
     if first == last:  # the usual case, because messages are stored in the order of their times

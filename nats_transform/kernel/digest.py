@@ -36,7 +36,7 @@ def digest_batch(
         return batch.num_rows, sum(total for _, total in parts) % 2**64
     arrays = [_short(batch.column(name)) for name in (columns or batch.schema.names)]
     if len(arrays) > _MOST:
-        raise NatsTransformError(f"a digest takes at most {_MOST} columns, not {len(arrays)}")
+        raise NatsTransformError("digest-too-wide", most=_MOST, columns=len(arrays))
     total = ctypes.c_uint64(0)
     given = Columns(arrays)
     checked(library().nats_digest(given.columns, len(arrays), batch.num_rows, ctypes.byref(total)))

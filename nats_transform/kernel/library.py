@@ -23,11 +23,7 @@ NAME = "kernel.so"
 _CURE = "run `make setup` in a checkout, or install the wheel of nats-transform for this platform"
 
 # What a function of the kernel returns instead of a count of rows; keep in step with column.h.
-_FAULTS = {
-    -1: "an array is broken: its offsets or indexes point outside it; read its file again",
-    -2: "a subject has 2 GB or more; no NATS message can have it",
-    -3: "a batch's new subjects have 2 GB or more in all; pass fewer rows at a time",
-}
+_FAULTS = {-1: "offsets-broken", -2: "subject-over-2-gb", -3: "subjects-over-2-gb"}
 
 
 @cache
@@ -60,7 +56,7 @@ def load(folder: Traversable, name: str, functions: Sequence[str]) -> ctypes.CDL
         KernelUnavailable: as of `library`.
     """
     if not (folder / name).is_file():
-        raise KernelUnavailable(f"the compiled library {folder / name} is missing: {_CURE}")
+        raise KernelUnavailable("kernel-missing", file=folder / name, cure=_CURE)
     try:
         with resources.as_file(folder / name) as path:
             loaded = ctypes.CDLL(str(path))
@@ -70,13 +66,9 @@ def load(folder: Traversable, name: str, functions: Sequence[str]) -> ctypes.CDL
             getattr(loaded, function).restype = ctypes.c_int64
     except (OSError, AttributeError) as error:
         reason = str(error).replace("\n", " ")
-        raise KernelUnavailable(
-            f"the compiled library {name} cannot be loaded ({reason}): {_CURE}"
-        ) from None
+        raise KernelUnavailable("kernel-unloadable", file=name, reason=reason, cure=_CURE) from None
     if source != source_digest(folder):
-        raise KernelUnavailable(
-            f"the compiled library {folder / name} was built from other source files: {_CURE}"
-        )
+        raise KernelUnavailable("kernel-of-other-sources", file=folder / name, cure=_CURE)
     return loaded
 
 

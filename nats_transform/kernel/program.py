@@ -202,7 +202,7 @@ class Program:
         kernel = library()
         given = text_array(subjects, "subjects") if subjects is not None else None
         if given is None or isinstance(subjects, str | bytes):
-            raise NatsTransformError("the subjects must be a pyarrow array")
+            raise NatsTransformError("subjects-not-an-array")
         rows = len(given)
         arrays = [given]
         for role, value, read in (
@@ -212,7 +212,9 @@ class Program:
         ):
             array = read(value, role)
             if isinstance(value, pa.Array | pa.ChunkedArray) and len(array) != rows:
-                raise NatsTransformError(f"the {role} has {len(array)} values for {rows} subjects")
+                raise NatsTransformError(
+                    "column-of-other-length", role=role, values=len(array), rows=rows
+                )
             arrays.append(array)
         return self._run(kernel, Columns(arrays), rows, given.nbytes)
 
@@ -244,9 +246,7 @@ class Program:
             try:
                 data.resize(max(2 * data.size, output.used + output.wanted))
             except MemoryError:
-                raise NatsTransformError(
-                    f"not enough memory for {rows:,} new subjects; pass fewer rows at a time"
-                ) from None
+                raise NatsTransformError("kernel-no-memory", rows=rows) from None
         return Mapped(
             pa.Array.from_buffers(
                 pa.binary(), rows, [has_subject, offsets, data.slice(0, output.used)]

@@ -23,10 +23,7 @@ class Texts:
         try:
             return encode(text)
         except UnicodeEncodeError:
-            raise NatsTransformError(
-                f"{printable(text)} isn't valid text: it has half of a surrogate pair; "
-                "correct the mapping"
-            ) from None
+            raise NatsTransformError("text-half-surrogate", text=printable(text)) from None
 
     def add(self, text: str) -> tuple[int, int]:
         """Adds a text; returns the place where it starts, and its number of bytes."""

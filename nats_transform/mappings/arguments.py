@@ -23,18 +23,20 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 class Refused(Exception):
     """A token is refused. `Transform` turns this into the error that the user sees."""
 
-    def __init__(self, error: type[InvalidTransform], detail: str = "") -> None:
+    def __init__(self, error: type[InvalidTransform], detail: str = "", **fields: object) -> None:
         self.error = error
         self.detail = detail
+        self.fields = fields
         super().__init__(detail)
 
 
 def position_of(index: int, wildcards: Sequence[int] | None) -> int:
     """The 0-based position in the subject that an index of a wildcard stands for."""
     if wildcards is None:
-        raise Refused(IndexOutOfRange, "the source has no wildcard")
+        raise Refused(IndexOutOfRange, "source-without-wildcard")
     if index > len(wildcards):
-        raise Refused(IndexOutOfRange, f"the source has {plural(len(wildcards), 'wildcard')}")
+        has = plural(len(wildcards), "wildcard")
+        raise Refused(IndexOutOfRange, "source-wildcards", wildcards=has)
     # The server looks up an index of 0 or below in a Go map, which gives 0, the first token.
     return wildcards[index - 1] if index > 0 else 0
 
@@ -42,14 +44,14 @@ def position_of(index: int, wildcards: Sequence[int] | None) -> int:
 def expect(arguments: list[str], count: int) -> None:
     """Refuse a function that has more or fewer arguments than this."""
     if len(arguments) != count:
-        raise Refused(WrongArgumentCount, f"expected {count}, got {len(arguments)}")
+        raise Refused(WrongArgumentCount, "argument-count", expected=count, given=len(arguments))
 
 
 def integer(text: str) -> int:
     """A whole number. Blanks around it are allowed."""
     number = integer_or_none(text.strip(" "))
     if number is None:
-        raise Refused(InvalidArgument, "not a whole number")
+        raise Refused(InvalidArgument, "not-a-whole-number")
     return number
 
 
@@ -69,6 +71,6 @@ def int32(text: str) -> int:
     """A count, converted to 32 bits as in Go."""
     number = integer(text)
     if number > _INT32_MAX:
-        raise Refused(InvalidArgument, "a count must fit in 32 bits")
+        raise Refused(InvalidArgument, "count-over-32-bits")
     # Go's int32(n) keeps the low 32 bits of a number far below zero.
     return (number + 2**31) % 2**32 - 2**31

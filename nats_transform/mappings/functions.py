@@ -119,7 +119,7 @@ class OfTokenAndSize(OfToken):
         expect(arguments, 2)
         index, size = integer(arguments[0]), integer(arguments[1])
         if not -(2**31) <= size < 2**31:
-            raise Refused(InvalidArgument, "a size must fit in 32 bits")
+            raise Refused(InvalidArgument, "size-over-32-bits")
         build = cast("Callable[[int, int], Token]", cls)
         return build(position_of(index, wildcards), size)
 
@@ -172,7 +172,7 @@ class Wildcard(OfToken):
     def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
         expect(arguments, 1)
         if arguments == [""]:
-            raise Refused(WrongArgumentCount, "an index is missing")
+            raise Refused(WrongArgumentCount, "index-missing")
         return cls(position_of(integer(arguments[0]), wildcards))
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
@@ -241,7 +241,7 @@ class Split(OfToken):
         expect(arguments, 2)
         index = integer(arguments[0])
         if " " in arguments[1]:
-            raise Refused(InvalidArgument, "a delimiter can't have a blank")
+            raise Refused(InvalidArgument, "delimiter-has-blank")
         return cls(position_of(index, wildcards), arguments[1])
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import NamedTuple
 
-from nats_transform.errors import InvalidMapping, printable
+from nats_transform.errors import InvalidMapping, InvalidValue, printable
 from nats_transform.mappings.draw import draw_of, mapping_key, message_entropy
 from nats_transform.mappings.functions import is_placeholder
 from nats_transform.mappings.subject import SEPARATOR, Filter, is_valid_filter, literal_fault
@@ -121,7 +121,7 @@ class Mapping:
 
     def __post_init__(self) -> None:
         if not is_valid_filter(self.source):
-            raise InvalidMapping(f"the source {printable(self.source)} is not a valid subject")
+            raise InvalidMapping("mapping-source-invalid", source=printable(self.source))
         object.__setattr__(self, "destinations", tuple(self.destinations))
         transforms = self._validate()
         listed = self.by_cluster()
@@ -136,33 +136,31 @@ class Mapping:
         totals: dict[str, int] = {}
         for destination in self.destinations:
             if destination.subject in transforms:
-                raise self._refused(destination, self._twice(destination))
+                raise self._refused(self._twice(destination), destination)
             if not 0 <= destination.weight <= 100:
-                raise self._refused(destination, f"has weight {destination.weight}; use 0 to 100")
+                raise self._refused("mapping-weight", destination, weight=destination.weight)
             cluster = destination.cluster or ""
             totals[cluster] = totals.get(cluster, 0) + destination.weight
             if totals[cluster] > 100:
                 scope = f"cluster {printable(cluster)}" if cluster else "all clusters"
-                reason = f"brings the weights for {scope} to {totals[cluster]}; at most 100"
-                raise self._refused(destination, reason)
+                raise self._refused(
+                    "mapping-weights", destination, scope=scope, total=totals[cluster]
+                )
             transforms[destination.subject] = validate_mapping(self.source, destination.subject)
         return transforms
 
     def _twice(self, destination: Destination) -> str:
-        """Why a destination that is listed twice is refused, and the cure."""
+        """The code for a destination that is listed twice: each has another cure."""
         first = next(e for e in self.destinations if e.subject == destination.subject)
-        once = "is listed twice, but nats-server allows each text only once"
         if first.cluster == destination.cluster:
-            return f"{once}: add up the weights in one entry"
+            return "destination-twice"
         if any(map(is_placeholder, destination.subject.split(SEPARATOR))):
-            cure = "for the other cluster, write its wildcards differently: {{wildcard(1)}} for $1"
-        else:
-            cure = "for the other cluster, use another subject"
-        return f"{once}, whatever the cluster: {cure}"
+            return "destination-twice-rewrite"
+        return "destination-twice-elsewhere"
 
-    def _refused(self, destination: Destination, reason: str) -> InvalidMapping:
-        about = f"mapping {printable(self.source)}: destination {printable(destination.subject)}"
-        return InvalidMapping(f"{about} {reason}")
+    def _refused(self, code: str, destination: Destination, **fields: object) -> InvalidMapping:
+        mapping, subject = printable(self.source), printable(destination.subject)
+        return InvalidMapping(code, mapping=mapping, destination=subject, **fields)
 
     def by_cluster(self) -> dict[str | None, list[Destination]]:
         """The destinations of each scope: None for the general list, which is always there."""
@@ -235,7 +233,7 @@ class Mapping:
             for share in self.shares(cluster):
                 if draw < share.below:
                     return share
-        raise ValueError(f"draw {draw} is not in 0..{DRAWS - 1}")
+        raise InvalidValue("draw-out-of-range", draw=draw, draws=DRAWS - 1)
 
     def outcome(
         self, share: Share, tokens: Sequence[str], draw: int | None, entropy: int | None

@@ -181,11 +181,9 @@ class Transform:
         places = list(self.filter.wildcards)
         used = [token.position for token in self.tokens if isinstance(token, Wildcard)]
         if sorted(used) != places:
-            raise self._refused(
-                UnusedWildcards, detail="can't be undone; use each wildcard exactly once"
-            )
+            raise self._refused(UnusedWildcards, detail="irreversible-wildcards")
         if not all(isinstance(token, Literal | Tail | Wildcard) for token in self.tokens):
-            raise self._refused(FunctionNotAllowed, detail="can't be undone")
+            raise self._refused(FunctionNotAllowed, detail="irreversible")
         source = SEPARATOR.join(
             ANY_TOKEN if isinstance(token, Wildcard) else text
             for token, text in zip(self.tokens, self.destination.split(SEPARATOR), strict=True)
@@ -199,37 +197,25 @@ class Transform:
         if functions != len(places) or any(
             t.startswith("*") and t != "*" for t in self.filter.tokens
         ):
-            raise self._refused(
-                InvalidTransform,
-                detail="can't be undone, because a token of the source would be a function or a "
-                "wildcard in a destination",
-            )
+            raise self._refused(InvalidTransform, detail="irreversible-source")
         return backward
 
     def _refused(
-        self, kind: type[InvalidTransform], token: str = "", detail: str = ""
+        self, kind: type[InvalidTransform], token: str = "", detail: str = "", **fields: object
     ) -> InvalidTransform:
-        return kind(self.source, self.destination, token, detail)
+        return kind(self.source, self.destination, token, detail, **fields)
 
     def _check_shape(self) -> None:
         destination = self.destination.split(SEPARATOR)
         for name, tokens in (("source", self.filter.tokens), ("destination", destination)):
             if "" in tokens:
-                raise self._refused(InvalidSubject, detail=f"the {name} has an empty token")
+                raise self._refused(InvalidSubject, detail="empty-token", name=name)
             if ANY_TAIL in tokens[:-1]:
-                raise self._refused(
-                    InvalidSubject, ANY_TAIL, f"must be the last token of the {name}"
-                )
+                raise self._refused(InvalidSubject, ANY_TAIL, "tail-not-last", name=name)
         if ANY_TOKEN in destination:
-            raise self._refused(
-                InvalidSubject,
-                ANY_TOKEN,
-                "in a destination, write {{wildcard(n)}} or $n for a wildcard",
-            )
+            raise self._refused(InvalidSubject, ANY_TOKEN, "wildcard-in-destination")
         if (self.filter.tokens[-1] == ANY_TAIL) != (destination[-1] == ANY_TAIL):
-            raise self._refused(
-                InvalidSubject, ANY_TAIL, "must appear in both source and destination"
-            )
+            raise self._refused(InvalidSubject, ANY_TAIL, "tail-on-one-side")
 
     def _parse(self) -> tuple[Token, ...]:
         wildcards = None if self.filter.is_literal else self.filter.wildcards
@@ -241,7 +227,8 @@ class Transform:
             try:
                 parsed.append(parse_token(token, slot, wildcards))
             except Refused as refused:
-                raise self._refused(refused.error, token, refused.detail) from None
+                error = self._refused(refused.error, token, refused.detail, **refused.fields)
+                raise error from None
         return tuple(parsed)
 
     def _check_strict(self) -> None:
@@ -268,7 +255,7 @@ def validate_mapping(source: str, destination: str) -> Transform | None:
         return None
     for token in destination.split(SEPARATOR) if _BLANK.search(destination) else ():
         if not looks_like_function(token) and _BLANK.search(token):
-            raise InvalidSubject(source, destination, token, "has a blank")
+            raise InvalidSubject(source, destination, token, "has-blank")
     return Transform(source, destination)
 
 

@@ -43,6 +43,4 @@ def in_one_line(what: str) -> Iterator[None]:
         yield
     except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
         reason = str(error).partition("\n")[0]
-        raise NatsTransformError(
-            f"{what}: {reason}; make room for temporary files, or set TMPDIR to a folder with room"
-        ) from error
+        raise NatsTransformError("dry-run-no-room", what=what, reason=reason) from error

@@ -40,7 +40,13 @@ class NoPlan(NatsTransformError):
         more = and_more(len(self.blocked) - 1)
         accept = "" if first.code in REFUSED else ", or accept it with a reason"
         super().__init__(
-            f"no safe plan: {first.code}: {about}{first.message}; {first.cure}{accept}{more}"
+            "no-safe-plan",
+            finding=first.code,
+            about=about,
+            reason=first.message,
+            cure=first.cure,
+            accept=accept,
+            more=more,
         )
 
 
@@ -152,10 +158,7 @@ def build(
     for entry in accepted:
         if not any(_is(entry, finding) for finding in reasons):
             about = f" of {entry.about}" if entry.about else ""
-            raise AcceptsNothing(
-                f"the dry run doesn't find {entry.code}{about}, so you can't accept it: correct "
-                "the entry, or remove it"
-            )
+            raise AcceptsNothing("accepts-nothing", finding=entry.code, about=about)
     switch = stages(question.current, question.candidate, percents, clusters)
     changing = moves(question.current, question.candidate)
     both, _ = wide(question, changing)

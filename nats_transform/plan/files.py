@@ -54,8 +54,10 @@ def files(plan: Plan, configs: Configs, more: Mapping[str, str] | None = None) -
                 name = path(step, change, undo)
                 if name in texts:
                     raise Unnameable(
-                        f"{change.kind} {printable(change.name)}: the plan has another file "
-                        f"{name}; rename one of the two"
+                        "unnameable-same-file",
+                        kind=change.kind,
+                        name=printable(change.name),
+                        file=name,
                     )
                 texts[name] = _content(change, undo, configs)
     digests = {name: digest(text) for name, text in texts.items()}
@@ -152,10 +154,7 @@ def _block(kind: str, fields: Mapping[str, Any]) -> str:
     if kind == "mappings":
         # Such a key has no quotes that could stand around it, as it has no escapes.
         if odd := next((source for source in fields if {"'", '"'} <= set(source)), None):
-            raise Unnameable(
-                f"the source {printable(odd)} has both kinds of quotes, so a plan can't write it "
-                "into a configuration; use one kind, or change this mapping without a plan"
-            )
+            raise Unnameable("unnameable-quotes", source=printable(odd))
         return mappings_block(fields)
     if kind == "permissions":
         return f"permissions {configured(fields)}\n"
@@ -173,10 +172,7 @@ def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
         yield f"# {by_hand}"
     for change in step.changes:
         if change.kind in ("stream", "consumer") and "/-" in f"/{change.name}":
-            raise Unnameable(
-                f"{change.kind} {printable(change.name)}: the `nats` command reads a name that "
-                "starts with a dash as an option; replace it first with one of another name"
-            )
+            raise Unnameable("unnameable-dash", kind=change.kind, name=printable(change.name))
         file = shlex.quote(path(step, change, undo))
         fields = (change.after, change.before) if undo else (change.before, change.after)
         if change.kind == "stream":

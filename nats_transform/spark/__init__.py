@@ -244,18 +244,19 @@ def _check_columns(df: DataFrame, roles: Mapping[str, str]) -> None:
     for role, name in roles.items():
         if name not in types:
             raise NatsTransformError(
-                f"no column {name!r} for the {role}; the frame has {', '.join(df.columns)}"
+                "frame-without-column", name=name, role=role, columns=", ".join(df.columns)
             )
         if not isinstance(types[name], _KINDS[role]):
             raise NatsTransformError(
-                f"column {name!r} is {types[name].simpleString()}; the {role} must be "
-                f"{_KINDS[role][0].typeName()}"
+                "frame-column-type",
+                name=name,
+                type=types[name].simpleString(),
+                role=role,
+                wanted=_KINDS[role][0].typeName(),
             )
     taken = [name for name in df.columns if name in (*OUTPUT.names, _OUTCOME)]
     if taken:
-        raise NatsTransformError(
-            f"the frame already has {', '.join(taken)}: rename or drop these columns"
-        )
+        raise NatsTransformError("frame-has-columns", columns=", ".join(taken))
 
 
 def with_messages(outcomes: DataFrame, messages: DataFrame) -> DataFrame:

@@ -56,16 +56,13 @@ def parse_consumer(data: object) -> Consumer:
     """
     config = data.get("config") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(config, dict):
-        raise InvalidStream(
-            "this is not a consumer: it has no `config`; save the output of "
-            "`nats consumer info STREAM NAME --json`"
-        )
+        raise InvalidStream("consumer-without-config")
     stream = data.get("stream_name")
     name = data.get("name") or config.get("durable_name") or config.get("name")
     if not isinstance(stream, str) or not stream or not isinstance(name, str) or not name:
-        raise InvalidStream("this is not a consumer: it needs a `stream_name` and a `name`")
+        raise InvalidStream("consumer-without-names")
     one, several = config.get("filter_subject") or "", config.get("filter_subjects") or []
     filters = [one] if one else several
     if not isinstance(filters, list) or not all(isinstance(filter, str) for filter in filters):
-        raise InvalidStream(f"consumer {name}: its filter is not a subject")
+        raise InvalidStream("consumer-filter", name=name)
     return Consumer(stream, name, tuple(filters))

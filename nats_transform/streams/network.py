@@ -321,9 +321,7 @@ class _Walk:
         name, subject, entropy = stream.name, taken.subject, self._entropy
         if len(self.found) == _MOST or len(been) == _MOST_IN_A_ROW:
             raise NatsTransformError(
-                f"stream {shown(name)} is too far from the publisher: a message comes to streams "
-                f"more than {_MOST:,} times, or to more than {_MOST_IN_A_ROW} in a row; leave out "
-                "some of the streams on its way"
+                "stream-too-far", name=shown(name), most=_MOST, in_a_row=_MOST_IN_A_ROW
             )
         if subject is None:
             if self._also_filtered:

@@ -62,7 +62,7 @@ def check(config: StreamFields) -> None:
 
 
 def _invalid(reason: str, code: int = _INVALID_CONFIG) -> InvalidStream:
-    return InvalidStream(reason, code)
+    return InvalidStream("stream-not-taken", err_code=code, reason=reason)
 
 
 def _size(text: str) -> int:

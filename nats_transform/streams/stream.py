@@ -195,6 +195,8 @@ def parse_stream(data: object) -> StreamConfig:
                 if isinstance(cause, InvalidStream):
                     raise cause from None
                 where = SEPARATOR.join(str(part) for part in detail["loc"])
-                raise InvalidStream(f"{where or 'stream configuration'}: {detail['msg']}") from None
+                raise InvalidStream(
+                    "stream-invalid", where=where or "stream configuration", detail=detail["msg"]
+                ) from None
         refusals.tell()
         raise

@@ -31,7 +31,9 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         findings = check(mappings, origins=[origin])
         for finding in findings:
             if finding.severity is Severity.ERROR:
-                raise NatsTransformError(f"{_place(finding)}: {finding.message}")
+                raise NatsTransformError(
+                    "mapping-invalid", place=_place(finding), reason=finding.message
+                )
         now = versions.record(archive.tables, mappings, account=archive.account, seed=archive.seed)
         before = materialized_version(context.instance, archive)
         known = {version.mapping_version: version for version in versions.read(archive.tables)}

@@ -27,7 +27,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         result = census(archive.session, settings)
         table = tables.open_table(archive.tables, CENSUS)
         if result.refused is not None:
-            raise JobError(result.refused)
+            raise JobError("refused", reason=result.refused)
         rows = rows_by_day(table, archive.stream, days)
     add_metadata_by_day(context, {day: {"dagster/row_count": rows[day]} for day in days})
     yield dg.MaterializeResult(

@@ -52,7 +52,11 @@ def _actions_of(archive: Archive) -> list[ValidationAction]:
             # The whole text may have the address of a webhook, which is a secret.
             why = visible(str(error).strip().splitlines()[-1] if str(error).strip() else "")
             raise NatsTransformError(
-                f"actions.{number} of archive {archive.name}: {type(error).__name__}: {why}"
+                "action-invalid",
+                number=number,
+                archive=archive.name,
+                error=type(error).__name__,
+                reason=why,
             ) from None
         actions.append(action)
     return actions
@@ -150,5 +154,5 @@ def _read(archive: Archive, given: UserSuite) -> Any:
         why = visible((str(error).strip() or type(error).__name__).splitlines()[-1])
         where = f"{given.suite}" if given.suite else "its expectations"
         raise NatsTransformError(
-            f"suite {given.name} of archive {archive.name}: {where}: {why}"
+            "suite-invalid", suite=given.name, archive=archive.name, where=where, reason=why
         ) from None

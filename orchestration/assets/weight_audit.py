@@ -81,10 +81,7 @@ def watch(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         begins = datetime.combine(min(days, default=archive.start_date), time(), UTC)
         since = max(stage.since or begins, begins)
         if since >= until:
-            raise AuditError(
-                f"the canary has no full hour yet: it started at {since:%Y-%m-%d %H:%M} UTC; "
-                "look again after the next full hour"
-            )
+            raise AuditError("canary-too-young", since=since)
         since += (until - since - timedelta(microseconds=1)) // window * window
         asked |= {"since": since, "until": until, "sequential": True, "in_force": ()}
         settings = AuditSettings(**asked)

@@ -36,7 +36,7 @@ def lag_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinition:
             }
             failed = [str(lag) for lag in lags.values() if isinstance(lag, ArchiveError)]
             if len(failed) == len(lags):
-                raise ArchiveError("; ".join(failed))
+                raise ArchiveError("refused", reason="; ".join(failed))
             busy = busy_assets(context.instance, sensor_name)
             events: list[dg.AssetObservation] = []
             requests: list[dg.RunRequest] = []

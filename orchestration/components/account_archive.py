@@ -12,6 +12,7 @@ from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDef
 from pydantic import Field, PrivateAttr, model_validator
 
 from jobs.jetstream.account import fits, stream_origins
+from nats_transform.errors import InvalidValue
 from orchestration.assets import assets_of
 from orchestration.assets.asset import ArchiveAsset
 from orchestration.automation import automation
@@ -71,7 +72,7 @@ class AccountArchive(SubjectArchive, dg.StateBackedComponent):
     @model_validator(mode="after")
     def _only_a_server(self) -> Self:
         if len(self.sources) != 1 or self.live is None or self.live.from_stream is not None:
-            raise ValueError("sources of an account: give one server, and no from_stream")
+            raise InvalidValue("account-not-one-server")
         return self
 
     @property

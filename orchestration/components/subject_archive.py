@@ -9,6 +9,7 @@ import dagster as dg
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import Field, PrivateAttr, WithJsonSchema, model_validator
 
+from nats_transform.errors import InvalidValue
 from orchestration.archive import Archive
 from orchestration.archive_yaml import template
 from orchestration.assets import assets_of
@@ -103,7 +104,7 @@ class SubjectArchive(Archive, dg.Component):
     def _known_ops(self) -> Self:
         assets = [asset.name for asset in assets_of(self) if not asset.is_observed]
         for name in self.op.keys() - {*assets}:
-            raise ValueError(f"op: there is no asset {name!r}; the assets are {', '.join(assets)}")
+            raise InvalidValue("no-such-asset", name=name, assets=", ".join(assets))
         return self
 
     def get_asset_spec(self, asset: ArchiveAsset) -> dg.AssetSpec:

@@ -8,6 +8,7 @@ import pyspark
 from pydantic import Field, field_validator
 
 from jobs.registry import JOBS
+from nats_transform.errors import InvalidValue
 from nats_transform.untrusted import visible
 from orchestration.archive import CHECKS
 from orchestration.assets.checks import specs
@@ -41,7 +42,7 @@ class SubmittedJob(Settings, dg.Component):
     @classmethod
     def _known(cls, job: str) -> str:
         if job not in JOBS:
-            raise ValueError(f"there is no job {job!r}; the jobs are {', '.join(JOBS)}")
+            raise InvalidValue("no-such-job", job=job, jobs=", ".join(JOBS))
         return job
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -99,7 +99,7 @@ def reload(server: NatsServer, old: str, new: str) -> None:
     deadline = time.monotonic() + _SECONDS
     while server.log.read_text().count("Reloaded server configuration") == done:
         if time.monotonic() > deadline:
-            raise ArchiveError(f"nats-server does not reload: {server.log.read_text()[-300:]}")
+            raise ArchiveError("demo-no-reload", log=server.log.read_text()[-300:])
         time.sleep(0.02)
 
 
@@ -130,7 +130,7 @@ def write_mapped(
         try:
             stored = asyncio.run(_through(servers, traffic, count, subjects, mappings, changes))
         except NatsError as error:
-            raise ArchiveError(f"the three clusters do not answer: {text_of(error)}") from error
+            raise ArchiveError("demo-clusters-silent", reason=text_of(error)) from error
     start = datetime.combine(day, time_of_day(), UTC)
     times = [start + timedelta(days=1) * number / count for number in range(count)]
     numbered = []
@@ -204,5 +204,5 @@ async def _wait_until_stored(clients: Iterable[Client], count: int) -> None:
         await client.flush()
     while (await first.jetstream().stream_info(STREAM)).state.messages < count:
         if time.monotonic() > deadline:
-            raise ArchiveError(f"the three clusters stored fewer than {count:,} messages")
+            raise ArchiveError("demo-stored-fewer", count=count)
         await asyncio.sleep(0.05)

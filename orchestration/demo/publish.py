@@ -31,7 +31,9 @@ def make_stream(server: str, stream: str, first_seq: int) -> None:
             try:
                 await client.jetstream().add_stream(config)
             except NatsError as error:
-                raise ArchiveError(f"cannot make a stream on {server}: {text_of(error)}") from error
+                raise ArchiveError(
+                    "demo-no-stream", server=server, reason=text_of(error)
+                ) from error
 
     asyncio.run(make())
 
@@ -68,10 +70,12 @@ def publish(server: str, stream: str, messages: Iterable[Message]) -> None:
                 await jetstream.publish_async_completed()
                 stored = (await jetstream.stream_info(stream)).state.messages
             except NatsError as error:
-                raise ArchiveError(f"cannot publish to {server}: {text_of(error)}") from error
+                raise ArchiveError(
+                    "demo-no-publish", server=server, reason=text_of(error)
+                ) from error
             if stored != published:
                 raise ArchiveError(
-                    f"{server} stored {stored} of {published} messages; run the demo again"
+                    "demo-lost-messages", server=server, stored=stored, published=published
                 )
 
     asyncio.run(run())

@@ -178,7 +178,7 @@ def _caught(observed: AuditResult, yesterday: Path) -> str:
     weights = {d.subject: d.weight for d in mapping.destinations if d.cluster == worst.cluster}
     for share in (share for part in parts for share in part.destinations):
         if not share.low <= weights.get(share.destination or "", -1) <= share.high:
-            raise JobError(f"the audit did not find the weights of {yesterday.name}")
+            raise JobError("demo-weights-unfound", day=yesterday.name)
     times = [time for part in parts for time in (part.from_, part.to) if time]
     when = f"from {min(times):%H:%M} to {max(times):%H:%M}"
     return f"{worst.cluster} ran yesterday's weights {when}"
@@ -276,17 +276,17 @@ def _materialize(
         if not result.success:
             failure = next(event for event in result.all_events if event.is_step_failure)
             asset = failure.node_name.replace("__", "/")
-            raise JobError(f"asset {asset} failed: {reason_of(failure)}")
+            raise JobError("demo-asset-failed", asset=asset, reason=reason_of(failure))
     return checks
 
 
 def _require_expected(checks: dict[str, bool]) -> None:
     """Raises a JobError unless all checks passed but the one that must find the stale cluster."""
     if checks[STALE]:
-        raise JobError(f"the check {STALE} did not find the stale cluster")
+        raise JobError("demo-stale-unfound", check=STALE)
     failed = [name for name, passed in checks.items() if not passed and name != STALE]
     if failed:
-        raise JobError(f"asset checks failed: {', '.join(failed)}")
+        raise JobError("demo-checks-failed", checks=", ".join(failed))
 
 
 def _digest(archive: Archive) -> str:
@@ -319,9 +319,7 @@ def _empty_folder(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(folder.iterdir()) and not marker.exists():
-            raise JobError(
-                f"{folder} is not empty and not from an earlier demo; choose another --dir"
-            )
+            raise JobError("demo-folder-not-empty", folder=folder)
         marker.touch()
         for entry in folder.iterdir():
             if entry.is_dir():
@@ -329,5 +327,5 @@ def _empty_folder(folder: Path) -> Path:
             elif entry != marker:
                 entry.unlink()
     except OSError as error:
-        raise JobError(f"{folder} cannot be used: {text_of(error)}") from error
+        raise JobError("demo-folder-unusable", folder=folder, reason=text_of(error)) from error
     return folder

@@ -138,7 +138,10 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (NatsTransformError("no stream ORDERS"), "nats-transform: no stream ORDERS\n"),
+        (
+            NatsTransformError("refused", reason="no stream ORDERS"),
+            "nats-transform: no stream ORDERS\n",
+        ),
         (FileNotFoundError(2, "No such file", "x.conf"), "nats-transform: x.conf: No such file\n"),
         (
             KeyError("a\nb"),

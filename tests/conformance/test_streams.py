@@ -269,7 +269,7 @@ def test_stream_configurations_are_accepted_and_refused_alike(client: Client, se
             parse_stream(config)
             ours: int | None = None
         except InvalidStream as error:
-            ours = error.code or _INVALID_JSON
+            ours = error.err_code or _INVALID_JSON
         if theirs is None:
             accepted_count += 1
         if ours != theirs:

@@ -600,7 +600,7 @@ def test_a_corrupt_data_file(spark: SparkSession, tmp_path: Path) -> None:
             try:
                 result = transform(spark, wanted)
                 if result.refused is not None:
-                    raise JobError(result.refused)
+                    raise JobError("refused", reason=result.refused)
                 assert result.digest == good
             except JobError as error:
                 refused += 1

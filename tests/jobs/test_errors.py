@@ -33,9 +33,13 @@ def from_a_worker(error: Exception) -> Exception:
 @pytest.mark.parametrize(
     ("raised", "kind"),
     [
-        pytest.param(ArchiveError("dump.jsonl:3: no subject"), ArchiveError, id="of the jobs"),
-        pytest.param(ApiError("no stream S on hub"), ApiError, id="of a wing of the jobs"),
-        pytest.param(KernelUnavailable("it was not compiled"), JobError, id="of the library"),
+        pytest.param(
+            ArchiveError("server-does-not-answer", where="hub"), ArchiveError, id="of the jobs"
+        ),
+        pytest.param(
+            ApiError("server-does-not-answer", where="hub"), ApiError, id="of a wing of the jobs"
+        ),
+        pytest.param(KernelUnavailable("offsets-broken"), JobError, id="of the library"),
     ],
 )
 def test_an_error_of_a_worker(raised: NatsTransformError, kind: type[JobError]) -> None:

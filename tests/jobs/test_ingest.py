@@ -383,7 +383,7 @@ def test_a_program_that_ends_does_not_wait_for_the_rest(
 
     def failing(self: Any, sequences: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         if sequences[0] > 1:
-            raise ArchiveError("it fails")
+            raise ArchiveError("refused", reason="it fails")
         slow = RangeReader(self.nats, self.settings.model_copy(update={"batch": 10}), self.state)
         for rows in read(slow, sequences):
             batches.append(rows)

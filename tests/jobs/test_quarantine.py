@@ -175,13 +175,13 @@ def test_a_quarantine_that_cannot_be_taken_back_stays_readable(
     def overtaken(table: Any, *given: Any, **more: Any) -> int:
         names.append(table.name()[-1])
         if len(names) == 2:
-            raise ConcurrentWrite("another job changed it")
+            raise ConcurrentWrite("refused", reason="another job changed it")
         if len(names) == 3:
             monkeypatch.setattr(staging, "attempts", busy)
         return publish(table, *given, **more)
 
     def busy(name: str) -> Iterator[int]:
-        raise ConcurrentWrite("other jobs kept changing it")
+        raise ConcurrentWrite("refused", reason="other jobs kept changing it")
         yield
 
     monkeypatch.setattr(staging, "publish", overtaken)

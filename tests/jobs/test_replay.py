@@ -257,7 +257,7 @@ def test_a_target_that_loses_what_it_stored(
                 if limit:
                     config = config.evolve(max_msgs=limit)
                     stream.run(lambda js: js.update_stream(config=config))
-                raise StreamLost("it lost stored messages")
+                raise StreamLost("refused", reason="it lost stored messages")
 
     monkeypatch.setattr("jobs.replay.Chain", Losing)
     monkeypatch.setattr(stream, "run", lambda work, run=stream.run: in_a_thread(run, work))

@@ -60,6 +60,5 @@ def test_json_is_printable_ascii_and_exact(text: str) -> None:
 
 
 def test_an_error_is_one_printable_line() -> None:
-    assert str(NatsTransformError("no\x1b[2J stream \u202e\n  here")) == (
-        "no\\x1b[2J stream \\u202e here"
-    )
+    error = NatsTransformError("refused", reason="no\x1b[2J stream \u202e\n  here")
+    assert str(error) == "no\\x1b[2J stream \\u202e here"

@@ -42,7 +42,7 @@ def test_where_they_run(session: SparkSession | None) -> None:
 def test_a_task_that_fails(session: SparkSession | None, tmp_path: Path) -> None:
     def work(task: int) -> int:
         if task == 1:
-            raise WarehouseError(f"{tmp_path} cannot be read: it is gone")
+            raise WarehouseError("refused", reason=f"{tmp_path} cannot be read: it is gone")
         return task
 
     with pytest.raises(WarehouseError, match=rf"^{tmp_path} cannot be read: it is gone$"):
@@ -56,7 +56,7 @@ def test_no_task_works_on_once_one_has_failed(session: SparkSession | None, tmp_
         if task == 1:
             while not begun.exists():
                 time.sleep(0.01)
-            raise WarehouseError("no room")
+            raise WarehouseError("refused", reason="no room")
         with lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             begun.touch()

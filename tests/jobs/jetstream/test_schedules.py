@@ -104,8 +104,8 @@ REFUSED = [
 def test_what_cannot_be_rewritten(target: bytes, why: str) -> None:
     found = rewriting((1, b"plans.1", schedule(target)), (2, b"plans.2", schedule(b"jobs.eu")))
     assert list(found.faults) == [1]
-    assert why in found.faults[1]
-    assert found.faults[1].isprintable()
+    assert why in str(found.faults[1])
+    assert str(found.faults[1]).isprintable()
     assert list(found.values) == [2]
     with pytest.raises(Unsendable, match="Nats-Schedule-Target"):
         found.lines(1, [])
@@ -113,7 +113,7 @@ def test_what_cannot_be_rewritten(target: bytes, why: str) -> None:
 
 def test_a_schedule_without_a_target_would_stop_a_replay() -> None:
     found = rewriting((1, b"plans.1", [(b"Nats-Schedule", AT)]))
-    assert found.faults == {1: "Nats-Schedule-Target '' is not a subject that a message can have"}
+    assert found.faults[1].fields["header"] == "Nats-Schedule-Target"
 
 
 NO_SCHEDULES = [

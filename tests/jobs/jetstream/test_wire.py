@@ -64,7 +64,7 @@ def test_literal_subjects(subject: bytes) -> None:
 def test_subjects_that_are_not_sent(subject: bytes, why: str) -> None:
     with pytest.raises(wire.Unsendable, match=why) as caught:
         wire.publish(subject, b"_INBOX.x", BLOCK, b"")
-    assert caught.value.reason == "subject"
+    assert caught.value.about == "subject"
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 300
 
@@ -90,7 +90,7 @@ def test_subjects_that_are_not_sent(subject: bytes, why: str) -> None:
 def test_headers_that_are_not_sent(block: bytes) -> None:
     with pytest.raises(wire.Unsendable) as caught:
         wire.publish(b"a", b"_INBOX.x", block, b"")
-    assert caught.value.reason == "headers"
+    assert caught.value.about == "headers"
 
 
 @pytest.mark.parametrize(

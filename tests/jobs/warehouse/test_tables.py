@@ -119,7 +119,7 @@ def test_a_failed_write_leaves_nothing(table: Table) -> None:
         with new_files(table) as folder:
             new_file(table, folder, DAYS[0], columns(messages(range(1, 3))))
             assert len(files_in(table)) == 1
-            raise JobError("on purpose")
+            raise JobError("refused", reason="on purpose")
 
     with pytest.raises(JobError, match="on purpose"):
         write()

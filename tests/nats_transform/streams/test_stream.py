@@ -43,7 +43,7 @@ def test_the_cases(case: dict[str, Any]) -> None:
 def test_what_the_server_refuses(case: dict[str, Any]) -> None:
     with pytest.raises(InvalidStream) as refused:
         parse_stream(case["config"])
-    assert refused.value.code == case["refused"]
+    assert refused.value.err_code == case["refused"]
     assert "\n" not in str(refused.value)
     with pytest.raises(ValidationError) as invalid:
         StreamConfig.model_validate(case["config"])
