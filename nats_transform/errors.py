@@ -27,10 +27,8 @@ sentences of the whole product: a better one changes that file alone.
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from nats_transform.untrusted import one_line, visible
@@ -42,8 +40,12 @@ _LONGEST = 120  # characters of a subject in a message; real ones are far shorte
 
 
 @functools.cache
-def _sentences() -> dict[str, str]:
-    # Spark ships this package in a zip file, so the sentences need not be a file of their own.
+def sentences() -> dict[str, str]:
+    """The sentences of `errors.toml` by their codes."""
+    import tomllib  # what succeeds needs neither
+    from importlib import resources
+
+    # Spark ships this package in a zip file, where a sentence has no path.
     text = resources.files("nats_transform").joinpath("errors.toml").read_text("utf-8")
     folders = tomllib.loads(text)
     return {code: text for folder in folders.values() for code, text in folder.items()}
@@ -51,7 +53,7 @@ def _sentences() -> dict[str, str]:
 
 def sentence(code: str, /, **fields: object) -> str:
     """The sentence of `errors.toml` with this code, with its fields filled in."""
-    return _sentences()[code].format_map(fields)
+    return sentences()[code].format_map(fields)
 
 
 class NatsTransformError(Exception):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nats_transform.config import load
-from nats_transform.errors import InvalidConfig
+from nats_transform.errors import InvalidConfig, sentence
 from nats_transform.lint.findings import CODES, PAGE
 from tests.support.command import nats_transform, printed
 from tests.support.jwt_signing import claims, new_key, token
@@ -171,18 +171,15 @@ def test_json_is_one_document(folder: Path) -> None:
     }
 
 
-IN_A_DESTINATION = "in a destination, write {{wildcard(n)}} or $n for a"
-
-
 @pytest.mark.parametrize(
     ("name", "text", "lines", "reason"),
     [
-        ("a.conf", "mappings {\n foo: 'b.*' }", [2], IN_A_DESTINATION),
-        ("a.conf", "mappings { foo: [{dest: a, weight: 101}] }", [1], "the weight is 101"),
+        ("a.conf", "mappings {\n foo: 'b.*' }", [2], sentence("wildcard-in-destination")),
+        ("a.conf", "mappings { foo: [{dest: a, weight: 101}] }", [1], "101"),
         ("a.conf", "mappings {\n foo: {{wildcard(1)}} }", [2], ""),
         ("a.json", json.dumps(STREAM | {"mirror": {"name": "X"}}), [1], "can not contain subjects"),
-        ("a.yaml", "foo:\n- subject: a\n  weight: 200\n", [3], "the weight is 200"),
-        ("a.conf", "", [None], "the file is empty"),
+        ("a.yaml", "foo:\n- subject: a\n  weight: 200\n", [3], "200"),
+        ("a.conf", "", [None], sentence("file-empty")),
         (
             "server.conf",
             'wrong: 1\nmappings {\n  "a.*": "b.$2"\n  "fine": "x"\n  "c.>": "d"\n'
@@ -251,20 +248,16 @@ def test_bytes_that_are_no_configuration(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "told"),
     [
-        ("none.conf", "nats-transform: none.conf: No such file or directory\n"),
-        (".", "nats-transform: .: this is a folder; give the files in it\n"),
-        (
-            "-",
-            "nats-transform: -: No such file or directory; give a file's name, we don't read "
-            "standard input\n",
-        ),
-        ("/dev/zero", "nats-transform: /dev/zero: not a regular file\n"),
+        ("none.conf", "none.conf: No such file or directory"),
+        (".", sentence("check-folder", file=".")),
+        ("-", "-: No such file or directory; give a file's name, we don't read standard input"),
+        ("/dev/zero", sentence("check-not-regular", file="/dev/zero")),
     ],
 )
 def test_a_file_that_cannot_be_read_is_exit_2(folder: Path, file: str, told: str) -> None:
-    assert run(file) == (2, "", told)
+    assert run(file) == (2, "", f"nats-transform: {told}\n")
     (folder / "a.conf").write_text("mappings { foo: bar }")
-    assert run("a.conf", "--subjects", file) == (2, "", told)
+    assert run("a.conf", "--subjects", file) == (2, "", f"nats-transform: {told}\n")
 
 
 def test_nothing_found_and_a_file_without_mappings(folder: Path) -> None:
@@ -290,22 +283,16 @@ def test_accounts(folder: Path) -> None:
     assert document("a.conf", "--account", "B")[1]["findings"] == []
     assert run("a.conf", "--account", "B")[1].endswith("\na.conf has no mappings of account B\n")
     assert len(document("a.conf", "--account", "A")[1]["findings"]) == 1
-    assert run("a.conf", "--account", "C") == (
-        2,
-        "",
-        "nats-transform: a.conf: no account 'C'; the file has '$G', 'A', 'B'\n",
-    )
+    told = sentence("no-account", name="'C'", listed="'$G', 'A', 'B'")
+    assert run("a.conf", "--account", "C") == (2, "", f"nats-transform: a.conf: {told}\n")
 
 
 def test_mappings_of_other_accounts_do_not_pass_unseen(folder: Path) -> None:
     """A server shows the streams of one account, which is `$G` if none is named."""
     (folder / "a.conf").write_text("accounts { A { mappings { foo: '' } } }")
-    assert run("a.conf", "--server", "nats://127.0.0.1:1") == (
-        2,
-        "",
-        "nats-transform: a.conf: account '$G' has no mappings, but these accounts do: 'A'; name "
-        "the account that you mean (`--account`, or `account` in settings)\n",
-    )
+    told = sentence("account-without-mappings", name="'$G'", listed="'A'")
+    refused = (2, "", f"nats-transform: a.conf: {told}\n")
+    assert run("a.conf", "--server", "nats://127.0.0.1:1") == refused
 
 
 def test_an_account_is_seen_with_those_that_import_from_it(folder: Path) -> None:
@@ -335,7 +322,7 @@ def test_two_streams_of_one_name_are_refused(folder: Path) -> None:
     (folder / "a.conf").write_text("mappings { 'orders.*': 'orders.$1.new' }")
     for name, subject in (("1", "orders.*"), ("2", "orders.*.new")):
         (folder / f"{name}.json").write_text(json.dumps(STREAM | {"subjects": [subject]}))
-    clash = "stream ORDERS is also in 1.json; leave one of them out"
+    clash = sentence("stream-twice", stream="ORDERS", places="1.json")
     refused = (2, "", f"nats-transform: 2.json: {clash}\n")
     assert run("a.conf", "1.json", "2.json") == refused
     (folder / "shown").mkdir()
@@ -394,7 +381,7 @@ def test_a_jwt_that_is_not_to_be_trusted(folder: Path) -> None:
     write(new_key("operator"))
     code, found = document("a.jwt")
     assert (code, [f["code"] for f in found["findings"]]) == (1, ["refused"])
-    assert "JWT's signature is wrong" in found["findings"][0]["message"]
+    assert found["findings"][0]["message"] == sentence("jwt-signature")
     write(operator, 1_600_000_000)
     code, found = document("a.jwt")
     assert (code, [f["code"] for f in found["findings"]]) == (1, ["expired"])

@@ -13,6 +13,7 @@ import pytest
 
 from cli.explanations import NUMBERS, Example, Explanation, explained, explanations
 from nats_transform.audit import Verdict
+from nats_transform.errors import sentence
 from nats_transform.lint.findings import CODES, PAGE
 from nats_transform.migration import ALL
 from tests.support.censuses import census_file
@@ -145,10 +146,9 @@ def test_an_unknown_code_names_the_one_that_was_meant() -> None:
         ("colision", "; did you mean collision?"),
         ("xyzzy", "; nats-transform explain lists all codes"),
     ):
-        assert refused("explain", typed) == (
-            f"nats-transform explain: no finding has the code '{typed}'{meant} "
-            "(see nats-transform explain --help)\n"
-        )
+        told = sentence("no-such-finding", code=repr(typed), cure=meant)
+        line = f"nats-transform explain: {told} (see nats-transform explain --help)\n"
+        assert refused("explain", typed) == line
 
 
 def test_without_a_code_all_are_listed() -> None:

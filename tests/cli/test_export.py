@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.support.command import nats_transform
 from tests.support.exporting import Exporting, consumer
+from tests.support.saying import says
 
 
 def test_export(tmp_path: Path) -> None:
@@ -33,5 +34,5 @@ def test_export(tmp_path: Path) -> None:
     assert [finding["code"] for finding in document["findings"]] == ["consumer"]
     code, out, error = nats_transform(*common, *given)
     assert (code, out) == (2, "")
-    assert f"{tmp_path}/new exists already" in error
+    assert says(error, "new-backup-exists", place=f"{tmp_path}/new")
     assert len(error.splitlines()) == 1

@@ -14,6 +14,7 @@ from cli.explanations import Explanation, explanations
 from jobs.jetstream.process import nats_server
 from nats_transform import Transform
 from nats_transform.config.cure import CURED, cured_destination, cured_text
+from nats_transform.errors import sentence
 from tests.cli.test_explain import lay_out
 from tests.conformance.client import Client
 from tests.support.command import nats_transform, printed, refused
@@ -206,11 +207,8 @@ def test_a_write_that_fails_keeps_the_file(folder: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)
-    assert run("a.conf", "--fix") == (
-        2,
-        "",
-        "nats-transform: a.conf: No space left on device; it was not changed\n",
-    )
+    told = sentence("check-not-written", file="a.conf", reason="No space left on device")
+    assert run("a.conf", "--fix") == (2, "", f"nats-transform: {told}\n")
     assert (folder / "a.conf").read_text() == CONF
     assert os.listdir(folder) == ["a.conf"]
 

@@ -17,6 +17,7 @@ from cli.formats import MOST_CHARACTERS, Reported, github, markdown, sarif
 from nats_transform.lint.findings import CODES, PAGE, Severity
 from nats_transform.untrusted import one_line
 from tests.support.command import nats_transform, printed
+from tests.support.saying import says
 
 CONFIG = """jetstream: enabled
 mappings = {
@@ -151,4 +152,4 @@ def test_one_form_is_given() -> None:
     assert nats_transform("check", "server.conf", "--format", "json") == whole
     code, _, told = nats_transform("check", "server.conf", "--json", "--format", "sarif")
     assert code == 2
-    assert "give --json or --format, not both" in told
+    assert says(told, "not-both", options="--json or --format")

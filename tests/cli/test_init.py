@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.client import Client
 from tests.support.command import nats_transform, printed, refused
+from tests.support.saying import saying, says
 from tests.support.terminal import on_a_terminal
 from tests.test_review import ROOT, run_step, steps
 
@@ -148,7 +150,7 @@ def test_nothing_is_overwritten(there: str, folder: Path) -> None:
     file.write_text("# mine\n")
     before = sorted(folder.rglob("*"))
     told = refused("init", "--candidate", "new.conf", "--stream", "ORDERS", "--dagster")
-    assert "exists already, so nothing was written" in told
+    assert says(told, "init-exists")
     assert sorted(folder.rglob("*")) == before
     assert file.read_text() == "# mine\n"
 
@@ -160,20 +162,20 @@ def test_what_the_server_shows_overwrites_nothing(
 ) -> None:
     (folder / there).mkdir()
     told = refused("init", "--candidate", "new.conf", "--server", server.url)
-    assert told.startswith(f"nats-transform: {there} exists already")
+    assert says(told, "init-exists", file=there)
     assert sorted(path.name for path in folder.iterdir()) == sorted(["new.conf", there])
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "give --candidate FILE: without a terminal, init can't ask for it"),
-        (("--candidate", "none.conf"), "there is no file 'none.conf': write the mappings first"),
-        (("--candidate", "../above.conf"), "../above.conf is not in this folder"),
-        (("--candidate", "a b.conf"), "the mapping file 'a b.conf' cannot be in a workflow"),
-        (("--candidate", "${{x}}.conf"), "cannot be in a workflow"),
-        (("--candidate", "new.conf", "--stream", "a b"), "the stream 'a b' cannot be"),
-        (("--candidate", "new.conf", "--dagster"), "an archive holds one stream: give --stream"),
+        ((), saying("init-without-terminal")),
+        (("--candidate", "none.conf"), saying("init-without-file", file="'none.conf'")),
+        (("--candidate", "../above.conf"), saying("init-file-elsewhere", file="../above.conf")),
+        (("--candidate", "a b.conf"), saying("init-name", name="'a b.conf'")),
+        (("--candidate", "${{x}}.conf"), saying("init-name", name="'${{x}}.conf'")),
+        (("--candidate", "new.conf", "--stream", "a b"), saying("init-name", what="the stream")),
+        (("--candidate", "new.conf", "--dagster"), saying("init-without-stream")),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(
@@ -182,7 +184,7 @@ def test_what_is_wrong_is_told_in_a_line(
     for name in ("../above.conf", "a b.conf", "${{x}}.conf"):
         (folder / name).write_text(MAPPING)
     before = sorted(folder.rglob("*"))
-    assert told in refused("init", *arguments)
+    assert re.search(told, refused("init", *arguments))
     assert sorted(folder.rglob("*")) == before
 
 

@@ -24,6 +24,7 @@ from jobs.warehouse.tables import open_table
 from tests.conformance.client import Client
 from tests.support.command import nats_transform as run
 from tests.support.command import printed, refused
+from tests.support.saying import saying, says
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -126,7 +127,7 @@ def test_a_day_without_messages_is_told(folder: Path) -> None:
     assert table.current_snapshot() is None
     assert not list(folder.glob("warehouse/**/transformed_messages/data/*"))
     told = refused("verify-table", "--stream", "S", "--day", "2030-01-01")
-    assert re.search(r"stream 'S' has no messages on these days, only from \S+ to \S+$", told)
+    assert says(told, "no-messages-on-days", stream="S")
     # Nor is there a stream whose name is like that of another.
     assert "'B'" in refused("transform", "--stream", "B", "--mapping", "mapping.conf")
 
@@ -173,26 +174,19 @@ def test_the_warehouse_of_the_environment(folder: Path, monkeypatch: pytest.Monk
     [
         ("--parquet none", "none"),
         ("--jsonl mapping.conf", "mapping.conf"),
-        (
-            "--server nats://127.0.0.1:1",
-            "127.0.0.1:1 cannot be reached: Connection refused; check the URL, and that the server "
-            "runs",
-        ),
-        ("--server http://127.0.0.1:1", "starts with nats:// or tls://, not http://"),
-        ("--server SERVER", "no stream NONE on 127.0.0.1"),
-        ("--server SERVER --from-stream EMPTY", "stream EMPTY on 127.0.0.1"),
-        ("", "give one source"),
-        ("--server SERVER --parquet none", "give one source"),
-        ("--parquet none --since someday", "'--since': 'someday' is neither a sequence"),
-        ("--parquet none --since ²", "'--since': '²' is neither a sequence"),
-        (f"--parquet none --since {'9' * 20}", "the largest sequence is 9223372036854775807"),
+        ("--server nats://127.0.0.1:1", saying("server-not-reached", reason="Connection refused")),
+        ("--server http://127.0.0.1:1", saying("server-scheme", scheme="http")),
+        ("--server SERVER", saying("no-stream", stream="NONE")),
+        ("--server SERVER --from-stream EMPTY", saying("stream-empty", stream="EMPTY")),
+        ("", saying("not-one-source")),
+        ("--server SERVER --parquet none", saying("not-one-source")),
+        ("--parquet none --since someday", saying("not-a-sequence-or-time", value="someday")),
+        ("--parquet none --since ²", saying("not-a-sequence-or-time", value="²")),
+        (f"--parquet none --since {'9' * 20}", saying("sequence-too-large", largest=2**63 - 1)),
         pytest.param(
-            f"--parquet none --since {'9' * 5000}", "the largest sequence is", id="many digits"
+            f"--parquet none --since {'9' * 5000}", saying("sequence-too-large"), id="many digits"
         ),
-        (
-            "--parquet none --since 0001-01-01T00:00:00+05:00",
-            "0001-01-01T00:00:00+05:00 is not in the years 1 to 9999 of UTC",
-        ),
+        ("--parquet none --since 0001-01-01T00:00:00+05:00", saying("moment-out-of-range")),
         ("--parquet none --warehouse a --catalog b", "--warehouse or --catalog"),
         ("--parquet none --master local --remote sc://b", "--master or --remote"),
     ],
@@ -203,7 +197,7 @@ def test_what_cannot_be_ingested_is_one_line_and_leaves_nothing(
     if "EMPTY" in args:
         publish(nats_server, "EMPTY", [])
     given = args.replace("SERVER", nats_server.url).split()
-    assert told in refused("ingest", "--stream", "NONE", *given)
+    assert re.search(told, refused("ingest", "--stream", "NONE", *given))
     assert {entry.name for entry in folder.iterdir()} == {"mapping.conf"}
 
 
@@ -220,7 +214,7 @@ def test_what_cannot_be_ingested_is_one_line_and_leaves_nothing(
 def test_an_address_with_a_secret_is_not_printed(folder: Path, command: str) -> None:
     line = refused(*command.split())
     assert not any(part in line for part in ("u:se", "u:12", "secret", "cret@"))
-    assert "--password" in line or "keys out of an address" in line
+    assert says(line, "server-address") or says(line, "secret-in-address")
 
 
 def test_a_warehouse_that_cannot_be_written(folder: Path) -> None:
@@ -235,10 +229,10 @@ def test_a_warehouse_that_cannot_be_written(folder: Path) -> None:
     [
         ("--mapping none.conf", "none.conf"),
         ("--mapping bad.conf", "bad.conf:1:"),
-        ("--mapping mapping.conf --account NONE", "no account 'NONE'"),
-        ("--mapping accounts.conf", "has no mappings, but these accounts do: 'A'"),
-        ("--mapping mapping.conf --day today", "'today' is not a day"),
-        ("--mapping mapping.conf --day 2026-11-30..2026-11-01", "day"),
+        ("--mapping mapping.conf --account NONE", saying("no-account", name="'NONE'")),
+        ("--mapping accounts.conf", saying("account-without-mappings", listed="'A'")),
+        ("--mapping mapping.conf --day today", saying("not-a-day", value="today")),
+        ("--mapping mapping.conf --day 2026-11-30..2026-11-01", saying("days-end-early")),
         ("--mapping mapping.conf", "messages"),
         ("", "Missing option '--mapping'"),
     ],
@@ -248,7 +242,7 @@ def test_what_cannot_be_transformed_is_one_line_and_leaves_nothing(
 ) -> None:
     (folder / "bad.conf").write_text("mappings { foo: 'b.*' }")
     (folder / "accounts.conf").write_text("accounts { A { mappings { foo: bar } } }")
-    assert told in refused("transform", "--stream", "ORDERS", *args.split())
+    assert re.search(told, refused("transform", "--stream", "ORDERS", *args.split()))
     if "accounts.conf" in args:
-        assert told in refused("audit", "--stream", "ORDERS", *args.split())
+        assert re.search(told, refused("audit", "--stream", "ORDERS", *args.split()))
     assert not (folder / "warehouse").exists()

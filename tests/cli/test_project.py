@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.support.command import nats_transform as invoke
 from tests.support.command import printed, refused
+from tests.support.saying import saying, says
 
 TRANSFORM = ("transform", "--stream", "S", "--show-config")
 TOP = """warehouse = "archive"
@@ -138,17 +140,17 @@ CONNECTION = ["server", "creds", "nkey", "user", "password", "token", "tlsca", "
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("seed = 7\nseeed = 8\n", ":2: no option is 'seeed'; did you mean seed?"),
-        ("[audti]\nseed = 7\n", ":1: no option is 'audti'; did you mean audit?"),
-        ("[audit]\ntolerence = 7\n", ":2: no option of audit is 'tolerence'; did you mean toler"),
-        ("[transform]\nby = 'hour'\n", ":2: no option of transform is 'by'"),
-        ("qqqqqq = 1\n", ":1: no option is 'qqqqqq' (see"),
-        ("seed = 'x'\n", "'x' is not a valid integer. ("),
-        ("seed = true\n", ":1: seed must be text or a number"),
-        ("seed = [1]\n", ":1: seed must be text or a number"),
-        ("[audit]\nobserved = 'yes'\n", ":2: observed must be true or false"),
-        ("[audit]\npublished = ['a', 3]\n", ":2: published must be a list of lists"),
-        ("seed = \n", "nats-transform.toml: Invalid value (at line 1, column 8)"),
+        ("seed = 7\nseeed = 8\n", saying("project-no-option", place=":2", key="'seeed'")),
+        ("[audti]\nseed = 7\n", saying("project-no-option", place=":1", key="'audti'")),
+        ("[audit]\ntolerence = 7\n", saying("project-no-option", hint="; did you mean tolerance?")),
+        ("[transform]\nby = 'hour'\n", saying("project-no-option", of=" of transform", key="'by'")),
+        ("qqqqqq = 1\n", saying("project-no-option", hint=" (see")),
+        ("seed = 'x'\n", "'x' is not a valid integer"),
+        ("seed = true\n", saying("project-must-be", place=":1", option="seed")),
+        ("seed = [1]\n", saying("project-must-be", place=":1", option="seed")),
+        ("[audit]\nobserved = 'yes'\n", saying("project-must-be", place=":2", option="observed")),
+        ("[audit]\npublished = ['a', 3]\n", saying("project-must-be", option="published")),
+        ("seed = \n", "nats-transform.toml: Invalid value .at line 1, column 8."),
         *((f"{key} = 'x'\n", f":1: {key} cannot be in a project file") for key in CONNECTION),
         ("[ingest]\nserver = 'x'\n", ":2: server cannot be in a project file"),
         (
@@ -159,24 +161,24 @@ CONNECTION = ["server", "creds", "nkey", "user", "password", "token", "tlsca", "
         ("[replay]\ncontext = '/x/evil'\n", ":2: context must be the name of a context"),
         ("context = 'evil.json'\n", ":1: context must be the name of a context that you have sa"),
         ("remote = 'sc://evil'\n", ":1: remote cannot be in a project file"),
-        ("master = 'spark://evil:7077'\n", ":1: master must be local or local[N]"),
-        ("master = 'localhost:7077'\n", ":1: master must be local or local[N]"),
+        ("master = 'spark://evil:7077'\n", ":1: master must be local or local"),
+        ("master = 'localhost:7077'\n", ":1: master must be local or local"),
         ("[audit]\nremote = 'sc://evil'\n", ":2: remote cannot be in a project file"),
-        ("[dry-run]\nreport = '~/.bashrc'\n", ":2: report must be inside the folder of this file"),
-        ("[census-export]\nout = '/etc/x'\n", ":2: out must be inside the folder of this file"),
-        ("[dry-run]\nout = '../x'\n", ":2: out must be inside the folder of this file"),
-        ("[plan]\nout = 'link/x'\n", ":2: out must be inside the folder of this file"),
-        ("[plan-canary]\nreport = 'a://../../../x'\n", ":2: report must be inside the folder of"),
-        ("[export]\nto-backup = 'link'\n", ":2: to-backup must be inside the folder of this file"),
-        ("[demo]\ndir = '~'\n", ":2: dir must be inside the folder of this file"),
+        ("[dry-run]\nreport = '~/.bashrc'\n", saying("project-outside", option="report")),
+        ("[census-export]\nout = '/etc/x'\n", saying("project-outside", option="out")),
+        ("[dry-run]\nout = '../x'\n", saying("project-outside", option="out")),
+        ("[plan]\nout = 'link/x'\n", saying("project-outside", option="out")),
+        ("[plan-canary]\nreport = 'a://../../../x'\n", saying("project-outside", option="report")),
+        ("[export]\nto-backup = 'link'\n", saying("project-outside", option="to-backup")),
+        ("[demo]\ndir = '~'\n", saying("project-outside", option="dir")),
         ("[maintain]\nretention = 0\n", ":2: retention cannot be in a project file"),
         ("[maintain]\nremove-stream = 'S'\n", ":2: remove-stream cannot be in a project file"),
         ("[maintain]\nremove-branch = 'b'\n", ":2: remove-branch cannot be in a project file"),
         ("[replay]\nallow = ['limits']\n", ":2: allow cannot be in a project file"),
         ("[replay]\nrewrite-headers = true\n", ":2: rewrite-headers cannot be in a project file"),
         ("[verify]\nprobe = 'a.b'\n", ":2: probe cannot be in a project file"),
-        ("seed = 7\ntransform = 3\n", ":2: no option is 'transform'"),
-        ('[audit]\nmapping = "a\\u0000b"\n', ":2: mapping is no path, because it has a NUL"),
+        ("seed = 7\ntransform = 3\n", saying("project-no-option", key="'transform'")),
+        ('[audit]\nmapping = "a\\u0000b"\n', saying("project-nul", place=":2", option="mapping")),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(project: Path, text: str, told: str) -> None:
@@ -187,7 +189,7 @@ def test_a_mistake_is_one_line_with_its_place(project: Path, text: str, told: st
     (project / "nats-transform.toml").write_text(text)
     command = ("ingest",) if text.startswith("context") else ("transform", "--mapping", "m")
     err = refused(*command, "--stream", "S")
-    assert told in err
+    assert re.search(told, err)
     assert "nats-transform.toml" in err
 
 
@@ -198,7 +200,7 @@ def test_a_file_of_another_user_is_refused(project: Path, name: str) -> None:
     table = "[tool.nats-transform]\n" if name == "pyproject.toml" else ""
     (project / name).write_text(f"{table}seed = 3\n")
     os.chown(project / name, 12345, 12345)
-    assert f"{name} belongs to another user" in refused(*TRANSFORM)
+    assert says(refused(*TRANSFORM), "project-of-another-user", path=project / name)
     # In a container, a whole checkout belongs to the user outside: who works there trusts it.
     os.chown(project / "below", 12345, 12345)
     assert shown(*TRANSFORM, "--mapping", "m")["seed"][0] == "3"
@@ -207,9 +209,7 @@ def test_a_file_of_another_user_is_refused(project: Path, name: str) -> None:
 @pytest.mark.parametrize("text", ["[tool]\nnats-transform = true\n", "[[tool.nats-transform]]\n"])
 def test_what_is_no_table_of_a_pyproject_is_refused(project: Path, text: str) -> None:
     (project / "pyproject.toml").write_text(text)
-    err = refused(*TRANSFORM)
-    assert "pyproject.toml" in err
-    assert ": nats-transform must be a table: write [tool.nats-transform]" in err
+    assert says(refused(*TRANSFORM), "project-not-a-table", table="tool.nats-transform")
     (project / "pyproject.toml").write_text('tool = "nats-transform"\n')
     assert invoke(*TRANSFORM)[0] == 0
 

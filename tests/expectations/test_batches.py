@@ -28,6 +28,7 @@ from tests.expectations.test_mutations import (
     TRANSFORMED_SUITE,
 )
 from tests.support.archive import Row, archive, frame
+from tests.support.refused import refused
 
 SUITES = {
     "messages": messages_suite(ARCHIVE),
@@ -133,5 +134,5 @@ def test_every_kind_of_batch_gives_the_same_results(
 
 
 def test_a_batch_without_a_column_is_refused() -> None:
-    with pytest.raises(ValueError, match="it lacks ts_ns, data"):
+    with refused(ValueError, "batch-lacks-columns", lacking="ts_ns, data"):
         aggregates(pd.DataFrame(MESSAGES).drop(columns=["ts_ns", "data"]))

@@ -108,7 +108,7 @@ def test_a_disk_that_is_full_while_tasks_write(
             pass
     with (disk / "fill").open("r+b") as file:  # a catalog and the first task find room
         file.truncate((disk / "fill").stat().st_size - 250_000)
-    with pytest.raises(WarehouseError, match=r"^writing to .* failed: .*No space left") as told:
+    with pytest.raises(WarehouseError, match="No space left") as told:
         job(engine, tmp_path)
     assert "\n" not in str(told.value)
     assert str(disk) in str(told.value)
@@ -147,7 +147,8 @@ def test_a_data_file_that_is_cut_short_or_gone(
     with pytest.raises(JobError) as told:
         transforms(engine, tmp_path)
     assert "\n" not in str(told.value)
-    assert path.name in str(told.value) or "nothing was published" in str(told.value)
+    by_count = ("table-has-broken-rows", "transform-differs")
+    assert path.name in str(told.value) or told.value.code in by_count
     assert state(tmp_path)[0] == before
     path.write_bytes(whole)
     assert transforms(engine, tmp_path).messages == DAYS * A_DAY

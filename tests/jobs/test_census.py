@@ -24,6 +24,7 @@ from nats_transform.mappings.subject import decode
 from nats_transform.streams.features import CARRIED
 from tests.support.archive import Row, archive, message
 from tests.support.jobs import HERE, counted, dumped, ingested
+from tests.support.refused import refused
 
 DAY = date(2026, 3, 1)
 HEADERS = [
@@ -140,10 +141,10 @@ def test_headers_that_are_not_utf_8(warehouse: Warehouse, tmp_path: Path) -> Non
 
 
 def test_a_stream_that_is_not_there(warehouse: Warehouse) -> None:
-    with pytest.raises(WarehouseError, match=r"no table nats\.messages"):
+    with refused(WarehouseError, "no-table", table="messages"):
         counted(warehouse)
     archive(warehouse, messages(5))
-    with pytest.raises(ArchiveError, match="has no messages of stream 'T'"):
+    with refused(ArchiveError, "no-messages-of-stream", stream="T"):
         counted(warehouse, stream="T")
 
 

@@ -31,10 +31,12 @@ from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import open_table
+from nats_transform.errors import sentence
 from tests.support.archive import rows_of
 from tests.support.dagster_project import empty_project
 from tests.support.killing import COUNT as COUNT_OF_WORK
 from tests.support.killing import Work, killing
+from tests.support.saying import says
 from tests.support.spark_cluster import SPARK_HOME, Cluster, connect_server, spark_cluster
 
 pytestmark = [
@@ -307,9 +309,7 @@ def test_dagster_submits_and_is_told(
         assert summary["messages"] == 100
         assert not wrong.success
         told = [log.user_message for log in project.instance.all_logs(wrong.run_id)]
-        assert any(
-            one.startswith("error: NATS server 127.0.0.1:1 cannot be reached") for one in told
-        )
+        assert any(says(one, "server-not-reached", where="127.0.0.1:1") for one in told)
 
 
 def test_executors_that_are_killed_in_an_ingest(
@@ -499,7 +499,7 @@ def test_a_connect_server_that_is_killed(
             done = by_connect(bare_python, archive, work, url)
     assert len(signs) == 1
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch("error: the Spark Connect server is gone: .*\n", done.stderr), done.stderr
+    assert done.stderr == f"error: {sentence('spark-connect-gone')}\n"
     table = open_table(Warehouse(dir=work.folder / "far"), TRANSFORMED)
     assert table.current_snapshot() is None
     while cluster.executors():  # pytest's timeout ends it

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Record
@@ -59,6 +60,7 @@ from tests.support.archive import archive, message, rows_of
 from tests.support.command import nats_transform
 from tests.support.exporting import Exporting
 from tests.support.jobs import HERE
+from tests.support.refused import refused
 from tests.support.stream_backups import back_up
 from tests.support.streams import Stream
 
@@ -307,7 +309,7 @@ def test_all_messages(whole: Warehouse, dump: Path) -> None:
     again = ingested(whole, dump)
     assert (again.added, again.messages, again.erased) == (0, 0, OTHERS)
     for job in (transformed, verified):
-        with pytest.raises(ArchiveError, match=f"stream 'S': {OTHERS} messages of it were erased"):
+        with refused(ArchiveError, "no-messages-of-stream", cure=re.compile(str(OTHERS))):
             job(whole)
 
 
@@ -427,25 +429,26 @@ def test_illegal_subjects_are_meant_too(warehouse: Warehouse, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("which", "says"),
+    ("which", "code"),
     [
-        ({"subject": ""}, "not a valid subject filter"),
-        ({"subject": "a b"}, "not a valid subject filter"),
-        ({"subject": "\x1b[2J.>\n"}, "not a valid subject filter"),
-        ({"seq": "9..5"}, "9..5 is not a range of sequences such as 100..200"),
-        ({"seq": "0"}, "not a range"),
-        ({"seq": "9223372036854775808"}, "not a range"),
-        ({"seq": "a"}, "match pattern"),
-        ({"header": "User"}, "'User' is not a header such as User=alice"),
-        ({"header": "=x"}, "not a header"),
-        ({"header": "A=1", "seq": "1"}, "give --seq or --header, not both"),
-        ({"seq": "1", "yes": True}, "say why"),
+        ({"subject": ""}, "erase-not-a-filter"),
+        ({"subject": "a b"}, "erase-not-a-filter"),
+        ({"subject": "\x1b[2J.>\n"}, "erase-not-a-filter"),
+        ({"seq": "9..5"}, "erase-not-a-range"),
+        ({"seq": "0"}, "erase-not-a-range"),
+        ({"seq": "9223372036854775808"}, "erase-not-a-range"),
+        ({"header": "User"}, "erase-not-a-header"),
+        ({"header": "=x"}, "erase-not-a-header"),
+        ({"header": "A=1", "seq": "1"}, "not-both"),
+        ({"seq": "1", "yes": True}, "erase-without-reason"),
     ],
     ids=repr,
 )
-def test_what_cannot_be_meant(which: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_what_cannot_be_meant(which: dict[str, Any], code: str) -> None:
+    with refused(ValidationError, code):
         EraseSettings(stream="S", **which)
+    with pytest.raises(ValidationError, match="match pattern"):
+        EraseSettings(stream="S", seq="a")
 
 
 def test_headers_that_are_not_utf8(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -463,9 +466,9 @@ def test_a_stream_that_is_not_there(whole: Warehouse, tmp_path: Path) -> None:
     with pytest.raises(NoTable):
         erase(HERE, EraseSettings(stream="S", seq="1", warehouse=nothing))
     assert not nothing.folder.exists()
-    with pytest.raises(ArchiveError, match="has no messages of stream 'T'"):
+    with refused(ArchiveError, "no-messages-of-stream", stream="T"):
         erase(HERE, EraseSettings(stream="T", seq="1", warehouse=whole))
-    with pytest.raises(ArchiveError, match="no erasure of stream S is unfinished: say what"):
+    with refused(ArchiveError, "no-unfinished-erasure", stream="S"):
         erased(whole)
 
 
@@ -492,7 +495,7 @@ def test_a_stream_is_removed_when_all_its_messages_were_erased(whole: Warehouse)
     assert remove_stream(whole, "S") == {"messages": 0}
     there = Archived.of(open_table(whole, MESSAGES), "S")
     assert (there, there.erased_on()) == (there.buried, OTHERS)
-    with pytest.raises(ArchiveError, match="has rows of stream 'S'"):
+    with refused(ArchiveError, "no-rows-of-stream", stream="S"):
         remove_stream(whole, "S")
 
 

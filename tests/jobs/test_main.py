@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from jobs.__main__ import JOBS, main
+from nats_transform.errors import sentence
+from tests.support.saying import says
 
 HERE = Path(__file__).parents[2]
 
@@ -84,19 +86,19 @@ WRONG_USE = [
     pytest.param(
         ["census", "--report", "page.html"],
         {"stream": "S"},
-        "error: --report: job census doesn't write a page",
+        f"error: {sentence('job-without-page', job='census')}",
         id="no page",
     ),
     pytest.param(
         ["audit", "--report", "none/page.html"],
         {"stream": "S", "mapping": "m.conf"},
-        "error: the report none/page.html cannot be written: there is no folder",
+        f"error: {sentence('output-unwritable', what='the report', path='none/page.html', why='')}",
         id="no folder for the page",
     ),
     pytest.param(
         ["dry-run", "--fail-on", "outside"],
         {"stream": "S", "candidate": "m.conf"},
-        "error: --fail-on: job dry-run takes error, warning, info, never",
+        f"error: {sentence('job-fail-on', job='dry-run', levels='error, warning, info, never')}",
         id="no such level",
     ),
 ]
@@ -112,43 +114,30 @@ def test_wrong_use_is_one_line(run: Run, arguments: list[str], given: object, sa
 
 # Job, its settings beside `stream` and `warehouse`, and what is said of what they name.
 NEEDS_NO_SPARK = [
-    pytest.param(
-        "ingest",
-        {"server": {"servers": "nats://127.0.0.1:1"}},
-        "NATS server 127.0.0.1:1 cannot be reached",
-        id="ingest",
-    ),
-    pytest.param("ingest", {"backup": "none"}, "none is not a stream backup", id="ingest a backup"),
-    pytest.param("census", {}, "no table nats.messages", id="census"),
-    pytest.param("transform", {"mapping": "bad.conf"}, "bad.conf:1:", id="transform"),
-    pytest.param(
-        "transform", {"mapping": "good.conf"}, "no table nats.messages", id="transform nothing"
-    ),
-    pytest.param("audit", {"mapping": "bad.conf"}, "bad.conf:1:", id="audit"),
-    pytest.param("dry-run", {"candidate": "bad.conf"}, "bad.conf:1:", id="dry run"),
-    pytest.param(
-        "dry-run", {"candidate": "good.conf"}, "no table nats.messages", id="dry run of nothing"
-    ),
-    pytest.param(
-        "replay",
-        {"to": "T", "server": {"servers": "nats://127.0.0.1:1"}},
-        "no table nats.transformed_messages",
-        id="replay",
-    ),
-    pytest.param("maintain", {}, "no tables in ", id="maintain"),
+    ("ingest", {"server": {"servers": "nats://127.0.0.1:1"}}, "server-not-reached"),
+    ("ingest", {"backup": "none"}, "not-a-backup"),
+    ("census", {}, "no-table"),
+    ("transform", {"mapping": "bad.conf"}, ""),
+    ("transform", {"mapping": "good.conf"}, "no-table"),
+    ("audit", {"mapping": "bad.conf"}, ""),
+    ("dry-run", {"candidate": "bad.conf"}, ""),
+    ("dry-run", {"candidate": "good.conf"}, "no-table"),
+    ("replay", {"to": "T", "server": {"servers": "nats://127.0.0.1:1"}}, "no-table"),
+    ("maintain", {}, "no-tables"),
 ]
 
 
-@pytest.mark.parametrize(("job", "given", "said"), NEEDS_NO_SPARK)
+@pytest.mark.parametrize(("job", "given", "code"), NEEDS_NO_SPARK)
 def test_what_needs_no_spark_fails_before_spark_starts(
-    run: Run, job: str, given: dict[str, object], said: str, tmp_path: Path
+    run: Run, job: str, given: dict[str, object], code: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.conf").write_text("mappings { a: }")
     (tmp_path / "good.conf").write_text("mappings { a: b }")
     stream = {} if job == "maintain" else {"stream": "S"}
     ended = run(job, given=stream | {"warehouse": {"dir": "tables"}} | given)
     assert (ended.code, ended.output) == (2, "")
-    assert ended.errors.startswith(f"error: {said}")
+    place = ended.errors.startswith("error: bad.conf:1:")
+    assert says(ended.errors, code) if code else place, ended.errors
     assert ended.errors.count("\n") == 1
 
 

@@ -48,6 +48,8 @@ from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import open_table
 from nats_transform.kernel.coverage import Coverage
 from tests.support.command import nats_transform
+from tests.support.refused import refused
+from tests.support.saying import says
 from tests.support.stream_backups import messages_of, state_of_stream
 from tests.support.streams import Stream, new_stream
 
@@ -236,7 +238,7 @@ def test_a_target_that_is_created_again_in_mid_run(tables: Tables, stream: Any) 
     stream.run(make_anew)
     _, said = process.communicate()
     assert (process.returncode, said.count("\n")) == (2, 1)
-    assert "was deleted and created again" in said
+    assert says(said, "replay-recreated")
     assert stored(stream) == []
 
 
@@ -262,7 +264,7 @@ def test_a_target_that_loses_what_it_stored(
     monkeypatch.setattr("jobs.replay.Chain", Losing)
     monkeypatch.setattr(stream, "run", lambda work, run=stream.run: in_a_thread(run, work))
     if limit:
-        with pytest.raises(JobError, match=r"it lost stored messages; now .* removes messages"):
+        with refused(JobError, "replay-lost-again", reasons=re.compile("removes messages")):
             run(tables, stream)
     else:
         result = run(tables, stream)
@@ -331,7 +333,7 @@ def test_a_stopped_replay_is_resumed(
     monkeypatch.setattr("jobs.jetstream.target.FOLDED", 7)
     target = make_stream(max_bytes=20_000, discard="new")
     tables = warehouse(target)
-    with pytest.raises(JobError, match=r"maximum bytes exceeded; run again to resume") as caught:
+    with refused(JobError, "replay-failed", reason=re.compile("maximum bytes exceeded")) as caught:
         run(tables, target)
     assert "\n" not in str(caught.value)
     before = target.info().state.messages
@@ -364,11 +366,11 @@ def test_a_rate_is_kept(warehouse: Any, stream: Any) -> None:
 
 def test_what_cannot_be_replayed(warehouse: Any, stream: Any) -> None:
     tables = warehouse(stream)
-    with pytest.raises(ArchiveError, match="no stream NONE"):
+    with refused(ArchiveError, "no-stream", stream="NONE"):
         run(tables, stream, to="NONE")
-    with pytest.raises(JobError, match="A B"):
+    with refused(JobError, "no-stream-can-have-name"):
         run(tables, stream, to="A B")
-    with pytest.raises(JobError, match="no transformed messages of stream OTHER"):
+    with refused(JobError, "replay-nothing", stream="OTHER"):
         run(tables, stream, stream="OTHER")
 
 
@@ -417,7 +419,7 @@ def test_hostile_archives_send_nothing(tables: Tables, make_stream: Any) -> None
         assert {r: n for r, n in result.not_sent.items() if r in wanted} == wanted
         assert reasons(result).keys() == wanted.keys()
         assert all(text.isprintable() for text in reasons(result).values())
-        assert "sequence 4: subject 'ok.a 12 12" in reasons(result)["subject"]
+        assert re.search("sequence 4: .*'ok.a 12 12", reasons(result)["subject"])
         assert result.fails("refused")
     assert stored(target) == []
     # Left out, where they are allowed to be; the rest is sent, once.
@@ -811,9 +813,7 @@ def test_a_server_that_maps_what_is_sent_again(tables: Tables, weight: int) -> N
     with nats_server(mappings) as server:
         target = new_stream(server, subjects=["in.>"])
         archive = tables(rows)
-        with pytest.raises(
-            JobError, match=r"another subject, such as those for in\.\d, because the map"
-        ):
+        with refused(JobError, "replay-remapped", subject=re.compile("in.[0-9]")):
             run(archive, target)
         assert target.info().state.messages <= 500
 

@@ -19,6 +19,7 @@ from jobs.jetstream.process import nats_server
 from tests.support.clients import settled
 from tests.support.command import nats_transform
 from tests.support.rollout import NEW, OLD, Site, Traffic, connected, monitor, site
+from tests.support.saying import says
 from tests.support.spark_cluster import free_port
 
 pytestmark = pytest.mark.server
@@ -127,7 +128,7 @@ def test_nobody_else_speaks_for_the_servers(account: Site) -> None:
         finally:
             await impostor.close()
 
-    assert "step 5 cannot be seen" in asyncio.run(looked())
+    assert says(asyncio.run(looked()), "step-unseen", step=5)
 
 
 @pytest.mark.parametrize(
@@ -193,12 +194,12 @@ def test_a_step_out_of_order(account: Site) -> None:
 def test_a_step_that_is_not_there(account: Site, step: int) -> None:
     code, out, err = account.verify(step)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "only 0 to 10" in err
+    assert says(err, "no-such-step", last=10)
 
 
 @pytest.mark.parametrize("url", ["http://[::1", f"http://{'x' * 70}:8222"])
 def test_an_address_that_cannot_be(account: Site, url: str) -> None:
-    assert f"{url} does not answer" in refused(account, 6, "--monitor", url)
+    assert says(refused(account, 6, "--monitor", url), "monitoring-silent", url=url)
 
 
 def test_a_server_of_somebody_else(account: Site) -> None:
@@ -214,8 +215,8 @@ def test_a_server_of_somebody_else(account: Site) -> None:
         f"there is no stream ORDERS on {where}: are the server and the account right for the plan?",
     )
     assert looked[1].splitlines()[1].startswith("not looked at: ")
-    assert "has no account SHOP: is it the right server for the plan?" in monitored
-    assert "no account 'SHOP'" in configured
+    assert says(monitored, "monitored-without-account", account="SHOP")
+    assert says(configured, "no-account-of-permissions", account="SHOP")
     assert both[0] == 2 or where in both[1]
 
 
@@ -310,7 +311,7 @@ def test_consumers_that_are_behind(account: Site) -> None:
     ])  # fmt: skip
     # Nobody sees that at a monitoring port.
     err = refused(account, 6, "--monitor", monitor(account.servers[0]))
-    assert "all that they lose when step 7 is taken: give --server URL" in err
+    assert says(err, "reading-unseen", cures="give --server URL")
     read(account, "eu")
     assert account.verify(6)[0] == 0
     for step in reversed(steps[:6]):
@@ -335,8 +336,7 @@ def test_a_probe(account: Site, can_trace: bool, monkeypatch: pytest.MonkeyPatch
     later = "step 5 is in force already: undo it, or verify that step"
     assert (found[2][0], found[2][1].splitlines()[0]) == (1, later)
     assert "mappings SHOP: step 6 is not in force" in found[6][1]
-    why = "no step of the plan changes other.x"
-    assert why in refused(account, 5, *probe, "other.x")
+    assert says(refused(account, 5, *probe, "other.x"), "probe-unchanged", subject="other.x")
     for step in reversed(steps[:5]):
         account.apply(step, undo=True)
     assert account.ask("STREAM.INFO.ORDERS")["state"]["last_seq"] == before

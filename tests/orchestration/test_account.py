@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -18,10 +19,12 @@ from nats.js.api import StreamSource
 from jobs.jetstream.process import NatsServer
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
+from nats_transform.errors import sentence
 from orchestration.loading import load_archives
 from tests.orchestration.test_stream_assets import key
 from tests.support.dagster_processes import environment
 from tests.support.dagster_project import MAPPING, YAML, Project, failures
+from tests.support.saying import saying
 from tests.support.streams import Stream
 
 pytestmark = [pytest.mark.dagster, pytest.mark.server]
@@ -174,7 +177,7 @@ def test_streams_of_nearly_one_name_are_two(bare_project: Project) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("- server: nats://h", "- jsonl: x.jsonl", "give one server, and no from_stream"),
+        ("- server: nats://h", "- jsonl: x.jsonl", sentence("account-not-one-server")),
         ("  streams:", "  stream: X\n  streams:", "attributes.stream: there is no such setting"),
     ],
 )
@@ -232,7 +235,7 @@ def test_fifty_streams_of_which_one_is_broken(
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
     assert list(failures(result)) == [f"prod_{broken}/messages"]
-    assert "is a work queue" in failures(result)[f"prod_{broken}/messages"]
+    assert re.search(saying("work-queue"), failures(result)[f"prod_{broken}/messages"])
     made = {event.asset_key for event in result.all_events if event.is_step_materialization}
     assert made == {
         key("prod/mapping_version"),

@@ -13,6 +13,7 @@ from orchestration.component_files import check_file
 from tests.orchestration.test_settings import ARCHIVE, RUNS
 from tests.support.dagster_processes import environment
 from tests.support.dagster_project import Project
+from tests.support.saying import saying
 
 pytestmark = pytest.mark.dagster
 
@@ -64,7 +65,7 @@ REFUSED = [
         r":2: post_processing\.a: a template may only look up names",
         id="template-outside-attributes",
     ),
-    pytest.param("#" * 1_000_001, r"\.yaml: it has more than 1,000,000 bytes", id="large"),
+    pytest.param("#" * 1_000_001, saying("component-too-large"), id="large"),
     pytest.param(
         f"a: [{'b, ' * 20_000}]", r":1: a: it has more than 20,000 values", id="many-values"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import dagster as dg
 import pytest
 
 from tests.support.dagster_project import Project
+from tests.support.saying import saying
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
@@ -82,21 +84,21 @@ def test_a_candidate_is_tried(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "error"),
+    ("config", "code"),
     [
-        ({"candidate": "none.conf"}, "none.conf: the file cannot be read"),
-        ({"candidate": "bad.conf"}, "bad.conf:1:12: wildcard index out of range"),
-        ({"candidate": "mapping.conf", "day": "soon"}, "'soon' is not a day"),
-        ({"candidate": "mapping.conf", "simulate": True}, "give their configurations"),
-        ({"candidate": "mapping.conf"}, "no table nats.messages"),
+        ({"candidate": "none.conf"}, "file-unreadable"),
+        ({"candidate": "bad.conf"}, "index-out-of-range"),
+        ({"candidate": "mapping.conf", "day": "soon"}, "not-a-day"),
+        ({"candidate": "mapping.conf", "simulate": True}, "simulate-without-streams"),
+        ({"candidate": "mapping.conf"}, "no-table"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_mistake_is_one_line(project: Project, config: dict[str, Any], error: str) -> None:
+def test_a_mistake_is_one_line(project: Project, config: dict[str, Any], code: str) -> None:
     folder = project.add("east")
     (folder / "bad.conf").write_text('mappings { "a.*": "b.$9" }')
     failure = told(project, run(project, **config))["failure"]
-    assert error in failure
+    assert re.search(saying(code), failure)
     assert "\n" not in failure
 
 

@@ -28,6 +28,7 @@ from orchestration.lineage import lineage_sensors
 from orchestration.metadata.columns import TABLES
 from tests.support.dagster_project import FIRST, Project, failures
 from tests.support.posted import receiver
+from tests.support.refused import refused
 
 pytestmark = [
     pytest.mark.dagster,
@@ -214,7 +215,7 @@ def test_an_address_that_is_none_is_told_without_its_password(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENLINEAGE_URL", address)
-    with pytest.raises(ValueError, match="OPENLINEAGE_URL is not an address; write ") as raised:
+    with refused(ValueError, "catalog-address") as raised:
         lineage_sensors()
     shown = "".join(traceback.format_exception(raised.value))
     assert not {"sesame", "ame@"} & set(re.findall("sesame|ame@", shown))

@@ -15,6 +15,7 @@ from orchestration import alarms
 from orchestration.assets.checks import SPLIT
 from tests.support.dagster_project import ASSETS, FIRST, Project, failures
 from tests.support.posted import receiver
+from tests.support.saying import saying
 
 pytestmark = pytest.mark.dagster
 
@@ -159,17 +160,17 @@ def test_a_day_without_messages_fails_nothing(
 
 
 @pytest.mark.parametrize(
-    ("until", "said"),
+    ("until", "code"),
     [
-        ("3 o'clock", r"until: \"3 o'clock\" is not a moment such as 2026-10-01T12:00Z"),
-        ("2026-03-01T03:00", r"until: '2026-03-01T03:00' has no time zone: write .*Z for UTC"),
+        ("3 o'clock", "not-a-moment"),
+        ("2026-03-01T03:00", "no-time-zone"),
     ],
     ids=["no moment", "no zone"],
 )
-def test_a_mistyped_end_of_a_look_is_one_line(bare_project: Project, until: str, said: str) -> None:
+def test_a_mistyped_end_of_a_look_is_one_line(bare_project: Project, until: str, code: str) -> None:
     bare_project.add("shop", OBSERVED % "watch: { running: false }", MAPPING, count=1)
     told = failures(look(bare_project, until))["shop/canary_watch"]
-    assert re.match(said, told)
+    assert re.match(f"until: {saying(code)}", told)
     assert "\n" not in told
 
 

@@ -12,6 +12,7 @@ from jobs.jetstream.process import NatsServer
 from orchestration.loading import load_archives
 from tests.orchestration.test_streams import add, publish, today
 from tests.support.dagster_project import Project, failures
+from tests.support.saying import saying
 from tests.support.streams import Stream, new_stream
 
 pytestmark = [pytest.mark.dagster, pytest.mark.server]
@@ -74,7 +75,7 @@ def test_a_stream_says_how_far_its_archive_is_behind(
 
     stream.run(lambda js: js.delete_stream(stream.name))
     (reason,) = observe(bare_project, "nats/EAST").values()
-    assert f"no stream {stream.name}" in reason
+    assert stream.name in reason
 
 
 def test_archives_of_one_stream_do_not_hinder_each_other(
@@ -203,8 +204,7 @@ def test_a_stream_that_was_created_again_fails_the_tick(
     stream.run(lambda js: js.delete_stream(stream.name))
     stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
     publish(stream, 0, 3)
-    said = "ends at 3, and the archive has 10: it was deleted and created again"
-    with pytest.raises(dg.Failure, match=said):
+    with pytest.raises(dg.Failure, match=saying("lag-recreated")):
         tick(bare_project)
 
 
@@ -231,5 +231,5 @@ def test_a_server_that_is_away_fails_the_tick(bare_project: Project) -> None:
     add(bare_project, "east", "E", today(), [{"server": "nats://127.0.0.1:1"}])
     with (bare_project.defs_folder / "east" / "defs.yaml").open("a") as file:
         file.write("  lag_sensor: {}\n")
-    with pytest.raises(dg.Failure, match="cannot be reached"):
+    with pytest.raises(dg.Failure, match=saying("server-not-reached")):
         tick(bare_project)

@@ -22,6 +22,7 @@ from jobs.warehouse.tables import data_files, open_table
 from tests.support.archive import rows_of
 from tests.support.dagster_project import Project, failures
 from tests.support.posted import receiver
+from tests.support.saying import saying
 
 pytestmark = pytest.mark.dagster
 
@@ -192,23 +193,23 @@ def test_a_day_can_be_all_in_quarantine(bare_project: Project) -> None:
 @pytest.mark.parametrize(
     ("yaml", "fault"),
     [
-        pytest.param("actions: [{type: pigeon}]", "actions.0 of archive east: .*pigeon", id="type"),
+        pytest.param("actions: [{type: pigeon}]", saying("action-invalid") + "pigeon", id="type"),
         pytest.param("actions: [{type: slack}]", "Please provide either slack_webhook", id="slack"),
         pytest.param("actions: [{class: nowhere:Class}]", "No module named 'nowhere'", id="class"),
         pytest.param(
             "expectations: [{name: a, quarantine: true, expectations: [{type: "
             "expect_column_to_exist, kwargs: {column: seq}}]}]",
-            "suite a: expect_column_to_exist says nothing about single rows",
+            saying("expectation-not-of-rows"),
             id="not about rows",
         ),
         pytest.param(
             "expectations: [{name: a, expectations: [{type: expect_miracles}]}]",
-            "suite a of archive east: its expectations: .*expect_miracles",
+            saying("suite-invalid") + "expect_miracles",
             id="unknown",
         ),
         pytest.param(
             "expectations: [{name: a, suite: nowhere.json}]",
-            "suite a of archive east: .*No such file",
+            saying("suite-invalid") + "No such file",
             id="file",
         ),
     ],

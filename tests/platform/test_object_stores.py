@@ -45,6 +45,7 @@ from tests.support.command import nats_transform as invoke
 from tests.support.exporting import Exporting
 from tests.support.kept import kept_of
 from tests.support.object_stores import BUCKET, ObjectStore, azure, gcs, s3
+from tests.support.refused import refused
 from tests.support.rest_catalog import CREDENTIAL, SCOPE, WAREHOUSE, Catalog, rest_catalog
 
 DAY = date(2026, 3, 1)
@@ -413,5 +414,5 @@ def test_a_backup_is_exported_into_the_store(store: Store, tmp_path: Path) -> No
         head = read_head(file)
         assert sum(len(batch) for batch in read_messages(file, head.messages)) == result.messages
     assert described["state"] == head.state
-    with pytest.raises(JobError, match="exists already"):
+    with refused(JobError, "new-backup-exists"):
         made.export(to_backup=place)

@@ -21,6 +21,7 @@ from tests.jobs.audit.rehearsal import (
     transform,
 )
 from tests.support.archive import archive
+from tests.support.refused import refused
 
 
 def test_an_expected_audit_counts_the_transformed_messages(warehouse: tables.Warehouse) -> None:
@@ -95,14 +96,11 @@ def test_the_named_cluster_stands_in_where_messages_have_none(warehouse: tables.
 
 
 @pytest.mark.parametrize(
-    ("more", "text"),
-    [
-        ({"first_day": date(2020, 1, 1)}, "no messages of stream S on 2020-01-01"),
-        ({"cluster": "north"}, "no messages of stream S of cluster north on any day"),
-    ],
+    "more",
+    [{"first_day": date(2020, 1, 1)}, {"cluster": "north"}],
     ids=["empty range", "unknown cluster"],
 )
-def test_nothing_in_range(warehouse: tables.Warehouse, more: dict[str, Any], text: str) -> None:
+def test_nothing_in_range(warehouse: tables.Warehouse, more: dict[str, Any]) -> None:
     archive(warehouse, list(messages(count=50)))
-    with pytest.raises(AuditError, match=text):
+    with refused(AuditError, "audit-without-messages", stream="S"):
         audit(warehouse, **more)

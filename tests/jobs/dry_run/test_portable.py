@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,7 @@ from jobs.dry_run.portable import (
 from jobs.warehouse.raw import readable
 from nats_transform.accounts.sharing import SharedStream
 from nats_transform.config.permissions import Allowance, User
-from nats_transform.errors import InvalidConfig
+from nats_transform.errors import InvalidConfig, sentence
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.mappings.subject import decode, encode, literal_fault
 from nats_transform.migration import Question
@@ -40,6 +41,7 @@ from nats_transform.streams.stream import StreamConfig, parse_stream
 from tests.nats_transform.kernel import generate
 from tests.support.censuses import census_file, census_of
 from tests.support.command import nats_transform
+from tests.support.refused import refused
 
 SUBJECTS = {
     b"orders.eu.alice": 3,
@@ -87,7 +89,7 @@ def test_what_headers_hold_on_to(tmp_path: Path) -> None:
     assert read_census(path) == older
     assert not read_census(path).knows_headers
     pq.write_table(table.append_column("carries", pa.array(["id", ""])), path)
-    with pytest.raises(InvalidConfig, match="damaged"):
+    with refused(InvalidConfig, "census-damaged"):
         read_census(path)
 
 
@@ -216,7 +218,7 @@ def stream(**config: Any) -> tuple[StreamConfig]:
 )
 def test_what_looks_at_a_hash_is_refused(question: Question, what: str) -> None:
     census = census_of(SUBJECTS, redacted=(3,))
-    with pytest.raises(InvalidConfig, match=rf"{what}.*token 3 of subjects"):
+    with refused(InvalidConfig, "census-redacted", what=re.compile(what), position=3):
         check_redaction(census, question, Path("c"))
     check_redaction(census_of(SUBJECTS, redacted=(4,)), question, Path("c"))
 
@@ -281,35 +283,31 @@ def _told(**about: object) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "text"),
+    ("spoil", "code"),
     [
-        pytest.param(lambda path: path.unlink(), "cannot be read", id="missing"),
-        pytest.param(
-            lambda path: path.write_text("no"),
-            "not a Parquet file, so no census; make one with `nats-tr",
-            id="no Parquet",
-        ),
-        pytest.param(lambda path: path.write_bytes(b""), "not a Parquet file", id="empty"),
-        pytest.param(lambda path: os.truncate(path, 500), "damaged", id="cut off"),
+        pytest.param(lambda path: path.unlink(), "census-unreadable", id="missing"),
+        pytest.param(lambda path: path.write_text("no"), "census-not-parquet", id="no Parquet"),
+        pytest.param(lambda path: path.write_bytes(b""), "census-not-parquet", id="empty"),
+        pytest.param(lambda path: os.truncate(path, 500), "census-damaged", id="cut off"),
         pytest.param(
             lambda path: pq.write_table(pa.table({"subject": ["a"]}), path),
-            "Parquet file, but no census; make",
+            "census-other-parquet",
             id="t",
         ),
-        pytest.param(_damaged, "cannot be read", id="damaged"),
-        pytest.param(_without_counts, "damaged", id="no counts"),
-        pytest.param(_counts(None, 1), "damaged", id="null counts"),
-        pytest.param(_counts(-5, 5), "damaged", id="negative counts"),
-        pytest.param(_counts(2**62, 2**62), "damaged", id="a sum of more than 63 bits"),
-        pytest.param(_told(format=2), "another release", id="a later format"),
-        pytest.param(_told(redacted=[0]), "damaged", id="a token before the first"),
-        pytest.param(_told(first="2026-11-01T00:00:00"), "damaged", id="no time zone"),
+        pytest.param(_damaged, "census-unreadable", id="damaged"),
+        pytest.param(_without_counts, "census-damaged", id="no counts"),
+        pytest.param(_counts(None, 1), "census-damaged", id="null counts"),
+        pytest.param(_counts(-5, 5), "census-damaged", id="negative counts"),
+        pytest.param(_counts(2**62, 2**62), "census-damaged", id="a sum of more than 63 bits"),
+        pytest.param(_told(format=2), "census-damaged", id="a later format"),
+        pytest.param(_told(redacted=[0]), "census-damaged", id="a token before the first"),
+        pytest.param(_told(first="2026-11-01T00:00:00"), "census-damaged", id="no time zone"),
     ],
 )
-def test_no_census_is_one_line(spoil: Any, text: str, tmp_path: Path) -> None:
+def test_no_census_is_one_line(spoil: Any, code: str, tmp_path: Path) -> None:
     path = census_file(tmp_path / "c.parquet", SUBJECTS)
     spoil(path)
-    with pytest.raises(InvalidConfig, match=text):
+    with refused(InvalidConfig, code):
         read_census(path)
 
 
@@ -336,11 +334,11 @@ def test_dry_run_of_a_file(tmp_path: Path) -> None:
     assert (code, err) == (1, "")
     told = json.loads(out)["summary"]
     assert (told["stream"], told["messages"], told["subjects"]) == ("ORDERS", 16, 6)
-    only = "needs messages, headers or days, which only an archive has"
+    other = sentence("census-of-other-stream", stream="ORDERS", wanted="OTHER")
     for more, text in (
-        (("--census", census, "--stream", "OTHER"), "is for stream 'ORDERS', not for 'OTHER'"),
-        (("--census", census, "--exact"), only),
-        ((), "give a server, an archived stream"),
+        (("--census", census, "--stream", "OTHER"), other),
+        (("--census", census, "--exact"), sentence("needs-an-archive")),
+        ((), sentence("no-subjects")),
     ):
         code, out, err = nats_transform(*given, *more)
         assert (code, out) == (2, "")

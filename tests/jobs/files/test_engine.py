@@ -19,6 +19,7 @@ from jobs.files.spark_progress import description
 from jobs.progress import advance, step, watched
 from jobs.session import SessionOnDemand
 from jobs.settings.spark import SparkSettings
+from tests.support.refused import refused
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +46,7 @@ def test_a_task_that_fails(session: SparkSession | None, tmp_path: Path) -> None
             raise WarehouseError("refused", reason=f"{tmp_path} cannot be read: it is gone")
         return task
 
-    with pytest.raises(WarehouseError, match=rf"^{tmp_path} cannot be read: it is gone$"):
+    with refused(WarehouseError, "refused", reason=f"{tmp_path} cannot be read: it is gone"):
         run(work, [0, 1, 2, 3], session)
 
 

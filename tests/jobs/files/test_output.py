@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from jobs.errors import JobError
 from jobs.files.output import refuse_unwritable, whole
+from tests.support.refused import refused
 
 NOT_AS_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 
@@ -34,7 +36,7 @@ def test_what_cannot_be_written(
     if why is None:
         refuse_unwritable("the page", Path(name))
         return
-    with pytest.raises(JobError, match=rf"the page {name} cannot be written: {why}"):
+    with refused(JobError, "output-unwritable", what="the page", path=name, why=re.compile(why)):
         refuse_unwritable("the page", Path(name))
 
 

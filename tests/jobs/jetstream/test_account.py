@@ -16,7 +16,9 @@ from jobs.jetstream import account
 from jobs.jetstream.account import account_files
 from jobs.jetstream.process import nats_server
 from jobs.settings.connection import NatsSettings
+from nats_transform.errors import sentence
 from tests.conformance.client import Client
+from tests.support.refused import refused
 
 pytestmark = pytest.mark.server
 
@@ -71,8 +73,8 @@ def consumer(name: Any) -> bytes:
     return page("consumers", {"name": name, "config": {"durable_name": "d"}})
 
 
-NO_NAME = "no stream or consumer can have this name"
-NO_JSON = "answers STREAM.LIST as no nats-server does (it is not JSON): is it one?"
+NO_NAME = sentence("not-a-name")
+NO_JSON = "(it is not JSON)"
 FINE = {STREAM: stream("S"), CONSUMER: consumer("C")}
 OUTSIDE = ("../evil", "/evil", "..", "", "a b", "a\0", "\ud800", "x" * 256)
 
@@ -106,7 +108,7 @@ OUTSIDE = ("../evil", "/evil", "..", "", "a b", "a\0", "\ud800", "x" * 256)
         pytest.param({STREAM: b'{"error": {"err_code": []}}'}, "err_code", id="a code"),
         pytest.param(
             {STREAM: b'{"streams": [], "total": 1, "missing": ["A"]}'},
-            "cannot show A",
+            sentence("streams-missing", where="", missing="A"),
             id="missing",
         ),
     ],
@@ -141,7 +143,7 @@ def test_a_list_without_an_end(nats: NatsSettings, monkeypatch: pytest.MonkeyPat
 
     with (
         answering(nats, grows),
-        pytest.raises(ArchiveError, match="shows more than 1 MiB"),
+        refused(ArchiveError, "streams-too-large", most=1),
         account_files(nats, "$G"),
     ):
         pass

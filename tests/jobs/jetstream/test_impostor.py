@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from jobs.sources.source import StreamSource
 from nats_transform.kernel.coverage import Coverage
 from tests.support.impostor import INFO, INFO_OF_STREAM, Impostor, message, serving
 from tests.support.jobs import HERE
+from tests.support.refused import refused
 
 Pieces = Callable[[bytes, bytes], Iterator[bytes]]
 STATE = INFO_OF_STREAM["state"]
@@ -103,25 +105,25 @@ REPLY = b"$JS.ACK.S.c.1.1.1.1.2"
 )
 def test_what_is_no_protocol(tmp_path: Path, pieces: Pieces, why: str) -> None:
     impostor = Impostor(pieces=pieces)
-    with pytest.raises(ArchiveError, match=rf"doesn't speak the NATS protocol: .*{why}") as e:
+    with refused(ArchiveError, "server-unreadable", reason=re.compile(why)) as e:
         reading(impostor, tmp_path, patience=60)  # a busy machine needs time for all that is sent
     assert "\n" not in str(e.value)
     assert impostor.sent < 4 * LARGEST_MESSAGE  # it goes on until the connection is closed
 
 
 @pytest.mark.parametrize(
-    ("info", "why"),
+    ("info", "code"),
     [
-        pytest.param(b"INFO []\r\n", "", id="list"),
-        pytest.param(b'INFO {"max_payload": -1}\r\n', "INFO max_payload", id="below-zero"),
-        pytest.param(b'INFO {"max_payload": "1"}\r\n', "INFO max_payload", id="text"),
-        pytest.param(b'INFO {"nonce": 7}\r\n', "INFO nonce", id="nonce"),
-        pytest.param(b"INFO " + b"x" * 1_000_000, "", id="endless"),
-        pytest.param(b"SSH-2.0-OpenSSH\r\n", "", id="another"),
+        pytest.param(b"INFO []\r\n", "server-not-reached", id="list"),
+        pytest.param(b'INFO {"max_payload": -1}\r\n', "server-unreadable", id="below-zero"),
+        pytest.param(b'INFO {"max_payload": "1"}\r\n', "server-unreadable", id="text"),
+        pytest.param(b'INFO {"nonce": 7}\r\n', "server-unreadable", id="nonce"),
+        pytest.param(b"INFO " + b"x" * 1_000_000, "server-not-reached", id="endless"),
+        pytest.param(b"SSH-2.0-OpenSSH\r\n", "server-not-reached", id="another"),
     ],
 )
-def test_a_first_line_that_no_server_sends(tmp_path: Path, info: bytes, why: str) -> None:
-    with pytest.raises(ArchiveError, match=f"NATS server .*{why}") as caught:
+def test_a_first_line_that_no_server_sends(tmp_path: Path, info: bytes, code: str) -> None:
+    with refused(ArchiveError, code) as caught:
         reading(Impostor(info=info), tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -140,7 +142,7 @@ def with_state(**more: Any) -> dict[str, Any]:
         pytest.param({"STREAM.INFO": {**INFO_OF_STREAM, "config": 1}}, "config: ", id="config"),
         pytest.param(
             {"STREAM.INFO": {**INFO_OF_STREAM, "config": {"name": "../S"}}},
-            "config.name: no stream or consumer can have",
+            "config.name: ",
             id="name",
         ),
         pytest.param(
@@ -153,27 +155,30 @@ def with_state(**more: Any) -> dict[str, Any]:
         pytest.param(with_state(bytes=1.5), "state.bytes: ", id="fraction"),
         pytest.param(with_state(last_seq=-1), "state.last_seq: ", id="below-zero"),
         pytest.param(with_state(last_seq=2**63), "state.last_seq: ", id="beyond"),
-        pytest.param(with_state(messages=4), "more messages than sequences", id="too-many"),
+        pytest.param(with_state(messages=4), "state: ", id="too-many"),
         pytest.param({"CONSUMER.CREATE": {"config": {}, "num_pending": "x"}}, "num_p", id="left"),
         pytest.param({"CONSUMER.CREATE": {"num_pending": 3}}, "config: Field", id="consumer"),
     ],
 )
 def test_answers_that_no_server_gives(tmp_path: Path, answers: dict[str, Any], why: str) -> None:
-    with pytest.raises(ArchiveError, match=rf"as no nats-server does \(.*{why}.*\): is") as caught:
+    with refused(ArchiveError, "stream-refused", reason="odd-answer") as caught:
         reading(Impostor(answers=answers), tmp_path)
+    assert why in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("sequences", "why"),
+    ("sequences", "code", "fields"),
     [
-        pytest.param([1, 1, 2, 2, 3], "sequence 1 comes after a later one, or twice", id="twice"),
-        pytest.param([3, 2, 1], "sequence 2 comes after a later one", id="falling"),
-        pytest.param([0, 1, 2], "sequence 0 comes after a later one", id="before-the-range"),
-        pytest.param([2**63, 1, 2], "reply subjects that no nats-server uses", id="beyond"),
+        pytest.param([1, 1, 2, 2, 3], "read-out-of-order", {"sequence": 1}, id="twice"),
+        pytest.param([3, 2, 1], "read-out-of-order", {"sequence": 2}, id="falling"),
+        pytest.param([0, 1, 2], "read-out-of-order", {"sequence": 0}, id="before-the-range"),
+        pytest.param([2**63, 1, 2], "reply-of-no-server", {}, id="beyond"),
     ],
 )
-def test_sequences_that_do_not_rise(tmp_path: Path, sequences: list[int], why: str) -> None:
+def test_sequences_that_do_not_rise(
+    tmp_path: Path, sequences: list[int], code: str, fields: dict[str, int]
+) -> None:
     def pieces(inbox: bytes, sid: bytes) -> Iterator[bytes]:
         left = len(sequences)
         yield b"".join(
@@ -183,7 +188,7 @@ def test_sequences_that_do_not_rise(tmp_path: Path, sequences: list[int], why: s
 
     count = len(sequences)
     answers = with_state(messages=count, last_seq=count)
-    with pytest.raises(ArchiveError, match=why):
+    with refused(ArchiveError, code, **fields):
         reading(Impostor(answers=answers, messages=count, pieces=pieces), tmp_path)
     assert not (tmp_path / "w").exists() or not list((tmp_path / "w").rglob("*.parquet"))
 
@@ -192,7 +197,7 @@ def test_sequences_that_do_not_rise(tmp_path: Path, sequences: list[int], why: s
     "replies", [[b"r"], [b"$JS.ACK.S.c.1.x.1.1.1"], [REPLY, REPLY + b".x"], [b"..........."]]
 )
 def test_replies_that_no_server_gives(replies: list[bytes]) -> None:
-    with pytest.raises(ArchiveError, match="reply subjects that no nats-server uses, such as"):
+    with refused(ArchiveError, "reply-of-no-server"):
         Delivered.parse(replies, "here")
 
 
@@ -223,7 +228,7 @@ def test_messages_that_are_counted_and_kept_back(tmp_path: Path, pending: int) -
         yield from (message(inbox, sid, sequence, 1, pending) for sequence in given)
         yield b"HMSG a %b %d %d\r\n%b\r\n" % (sid, len(none), len(none), none)
 
-    with pytest.raises(ArchiveError, match=r"counts 2 .* sequence 2 to 3, and gives none of them"):
+    with refused(ArchiveError, "read-nothing", count=2, first=2, last=3):
         reading(Impostor(pieces=pieces), tmp_path)
 
 
@@ -268,7 +273,7 @@ def test_subjects_without_end() -> None:
         nats = NatsSettings(servers=url, connect_timeout=20)
         async with connection(nats) as client:
             assert (await stream_state(client, nats, "T")).messages == 3
-            with pytest.raises(ArchiveError, match="it is not JSON"):
+            with refused(ArchiveError, "odd-answer", fault="it is not JSON"):
                 await counts_by_subject(client, nats, "S")
 
     many = json.dumps({**INFO_OF_STREAM, "state": {**state, "x": [[]] * 300_000}}).encode()

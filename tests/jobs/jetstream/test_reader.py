@@ -18,6 +18,7 @@ import pytest
 from nats import errors as nats_errors
 from nats.js import api
 from nats.js.api import ConsumerConfig
+from pydantic import ValidationError
 
 from jobs.errors import ArchiveError
 from jobs.jetstream import connection as connections
@@ -33,6 +34,7 @@ from jobs.sources.source import StreamSource
 from jobs.warehouse.rows import SCHEMA
 from nats_transform.kernel.coverage import Coverage
 from tests.faults.test_faults import network
+from tests.support.refused import refused
 from tests.support.restarting import restart
 from tests.support.streams import Stream
 
@@ -365,9 +367,7 @@ def test_a_stream_that_vanishes_in_mid_read(stream: Any, nats: NatsSettings, aga
                 thread.start()
                 thread.join()
 
-    with pytest.raises(
-        ArchiveError, match="deleted and created again" if again else "was deleted while"
-    ) as caught:
+    with refused(ArchiveError, "read-recreated" if again else "read-deleted") as caught:
         asyncio.run(read())
     assert "\n" not in str(caught.value)
 
@@ -385,40 +385,38 @@ def test_a_server_that_stays_away(make_stream: Any) -> None:
             async for _ in read_range(nats, settings, 1, 100, state):
                 server.stop()
 
-        with pytest.raises(ArchiveError, match=r"no message after sequence \d+ for 1 s"):
+        with refused(ArchiveError, "read-no-answer", patience=1.0):
             asyncio.run(read())
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code"),
     [
-        pytest.param({"stream": "NONE"}, r"no stream NONE on 127\.0\.0\.1", id="no-stream"),
-        pytest.param({"stream": "a.b"}, "no stream can have the name 'a.b'", id="no-name"),
-        pytest.param({"servers": "nats://127.0.0.1:1"}, "cannot be reached", id="no-server"),
-        pytest.param({"first": "9", "last": "3"}, "ends before it starts", id="backwards"),
+        pytest.param({"stream": "NONE"}, "no-stream", id="no-stream"),
+        pytest.param({"stream": "a.b"}, "no-stream-can-have-name", id="no-name"),
+        pytest.param({"servers": "nats://127.0.0.1:1"}, "server-not-reached", id="no-server"),
+        pytest.param({"first": "9", "last": "3"}, "range-of-sequences-ends-early", id="backwards"),
         pytest.param(
-            {"since": "2026-02-01", "until": "2026-01-01"}, "ends before it starts", id="times"
+            {"since": "2026-02-01", "until": "2026-01-01"}, "range-ends-early", id="times"
         ),
     ],
 )
-def test_what_cannot_be_read(shared_stream: Any, options: dict[str, str], message: str) -> None:
+def test_what_cannot_be_read(shared_stream: Any, options: dict[str, str], code: str) -> None:
     options = {"stream": shared_stream.name} | options
-    with pytest.raises(ArchiveError, match=message) as caught:
+    with refused(ArchiveError, code) as caught:
         read(shared_stream.server, **options)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("model", "given", "message"),
-    [
-        pytest.param(NatsSettings, {"servers": ""}, "no server: give one", id="empty-server"),
-        pytest.param(JetStreamSettings, {"stram": "x"}, "stram", id="typo"),
-        pytest.param(JetStreamSettings, {"first": "x"}, "valid integer", id="not-a-number"),
-    ],
-)
-def test_bad_settings(model: Any, given: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        model.model_validate({"stream": "S"} | given if model is JetStreamSettings else given)
+@pytest.mark.parametrize("given", [{"stram": "x"}, {"first": "x"}], ids=["typo", "not-a-number"])
+def test_bad_settings(given: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(given))):
+        JetStreamSettings.model_validate({"stream": "S"} | given)
+
+
+def test_an_empty_server() -> None:
+    with refused(ValidationError, "no-server"):
+        NatsSettings.model_validate({"servers": ""})
 
 
 def test_a_refusal_that_is_lost_on_the_way_is_asked_for_again() -> None:
@@ -441,7 +439,7 @@ def test_a_refusal_that_is_lost_on_the_way_is_asked_for_again() -> None:
         async with server, connection(NatsSettings(servers=url)):
             pass
 
-    with pytest.raises(ArchiveError, match=r"without credentials: .*give --context, --creds or"):
+    with refused(ArchiveError, "needs-credentials"):
         asyncio.run(connect())
 
 
@@ -455,9 +453,7 @@ def test_a_user_who_may_not_ask_is_told_so() -> None:
             async with connection(nats) as client:
                 await stream_state(client, nats, "S")
 
-        with pytest.raises(
-            ArchiveError, match=r"may not publish to \$JS\.API\.STREAM\.INFO\.S; allow"
-        ):
+        with refused(ArchiveError, "stream-refused", reason="not-allowed"):
             asyncio.run(ask())
 
 
@@ -514,5 +510,5 @@ def test_a_timeout_after_another_request_was_refused() -> None:
             raise nats_errors.TimeoutError
 
     settings = NatsSettings(servers="nats://h")
-    with pytest.raises(ArchiveError, match="does not answer"):
+    with refused(ArchiveError, "server-silent"):
         asyncio.run(connections.api(Silent(), settings, Streams, "STREAM.LIST"))  # type: ignore[arg-type]

@@ -39,6 +39,7 @@ from nats_transform.backup.s2 import Decoder
 from nats_transform.kernel.coverage import Coverage
 from tests.support.backups import Entry, archive, packed, state_of
 from tests.support.jobs import HERE
+from tests.support.refused import refused
 from tests.support.stream_backups import back_up
 from tests.support.streams import Stream
 
@@ -267,7 +268,7 @@ def test_a_backup_of_another_stream_is_refused(
     name, time, *rest = DATED[changed]
     other = [*DATED[:changed], (name, time + 1, *rest), *DATED[changed + 1 :]]
     dated.content.write_bytes(packed(archive(other), 70))
-    with pytest.raises(ArchiveError, match=f"message {3 * changed + 3} .* is from another stream"):
+    with refused(ArchiveError, "backup-of-other-stream", sequence=3 * changed + 3):
         ingest(HERE, settings)
 
 
@@ -278,24 +279,15 @@ def backup(stream: Any, tmp_path: Path) -> Path:
     return back_up(stream, tmp_path / "backup")
 
 
-_DAMAGED = r"is damaged: stream\.tar\.s2|cannot be restored"
-# What is done to a backup: what is said of one in the format of 2.15, and of an older one.
+# What is done to a backup, and the code of what is said.
 DAMAGE = {
-    "truncated": (r"is damaged: stream\.arc\.s2: it is cut off", _DAMAGED),
-    "flipped": (r"is damaged: stream\.arc\.s2: a checksum|chunk of it", _DAMAGED),
-    "flipped-at-the-end": (r"is damaged: stream\.arc\.s2: ", _DAMAGED),
-    "empty": (r"is damaged: stream\.arc\.s2: it is empty", "is damaged: .* it is empty"),
-    "random": ("is damaged: .* it is not an S2 stream", "is damaged: .* it is not an S2 stream"),
-    "no-content": (r"is not a stream backup: it has no stream\.arc\.s2 or stream\.tar\.s2",) * 2,
-    "no-description": (r"is not a stream backup: it has no backup\.json",) * 2,
-    "both": (r"has both stream\.arc\.s2 and stream\.tar\.s2",) * 2,
-    "not-json": (r"backup\.json cannot be read",) * 2,
-    "nested": (r"backup\.json cannot be read",) * 2,
-    "no-state": (r"backup\.json cannot be read",) * 2,
-    "other-state": (
-        r"backup\.json says messages 498, stream\.arc\.s2 has 497",
-        "is damaged: .* says messages 300, .* has 299",
+    **dict.fromkeys(
+        ("truncated", "flipped", "flipped-at-the-end", "empty", "random"), "backup-file-damaged"
     ),
+    **dict.fromkeys(("no-content", "no-description"), "not-a-backup"),
+    "both": "backup-of-both",
+    **dict.fromkeys(("not-json", "nested", "no-state"), "backup-info-unreadable"),
+    "other-state": "backup-state-differs",
 }
 
 
@@ -340,7 +332,7 @@ def test_damaged_backups(backup: Path, tmp_path: Path, how: str) -> None:
     """Nothing is ingested, and there is one line that says why."""
     spoil(backup, how)
     settings = IngestSettings(stream="S", backup=backup, warehouse=Warehouse(dir=tmp_path / "w"))
-    with pytest.raises(ArchiveError, match=DAMAGE[how][0]) as caught:
+    with refused(ArchiveError, DAMAGE[how]) as caught:
         ingest(HERE, settings)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "w").exists()
@@ -363,7 +355,7 @@ def test_messages_that_a_limit_removed_meanwhile(
     described = {"config": {"name": "S", "retention": "limits"} | config, "state": state}
     (tmp_path / "backup.json").write_text(json.dumps(described))
     if is_damaged:
-        with pytest.raises(ArchiveError, match=f"says messages {messages}, .* has 10"):
+        with refused(ArchiveError, "backup-count-differs", said=messages):
             rows_of(open_backup(tmp_path))
     else:
         assert rows_of(open_backup(tmp_path))[0] == 10
@@ -405,8 +397,10 @@ def restore_old(folder: Path) -> None:
 @pytest.mark.parametrize("how", DAMAGE)
 def test_damaged_backups_of_an_older_server(old: Path, how: str) -> None:
     spoil(old, how)
-    with pytest.raises(ArchiveError, match=DAMAGE[how][1]) as caught:
+    with pytest.raises(ArchiveError) as caught:
         restore_old(old)
+    # It is the server that finds other damage than of the file's format.
+    assert caught.value.code in (DAMAGE[how], "backup-not-restored", "restored-differs")
     assert "\n" not in str(caught.value)
 
 
@@ -423,7 +417,7 @@ def test_messages_of_an_older_backup_that_are_gone(
 ) -> None:
     say_of(old, config, messages=299 + more)
     if is_damaged:
-        with pytest.raises(ArchiveError, match=rf"says messages {299 + more}, .* has 299"):
+        with refused(ArchiveError, "restored-differs", key="messages", said=299 + more):
             restore_old(old)
     else:
         restore_old(old)
@@ -449,7 +443,7 @@ def test_blocks_that_unpack_to_far_more_than_they_say(
 ) -> None:
     say_of(old, bytes=1)
     monkeypatch.setattr("jobs.sources.backup.SPARE_BYTES", 0)
-    with pytest.raises(ArchiveError, match="unpacks to more than"):
+    with refused(ArchiveError, "backup-unpacks-too-large"):
         restore_old(old)
 
 
@@ -514,5 +508,5 @@ def test_members_that_no_server_writes(
 
 def test_a_backup_for_which_there_is_no_room(old: Path) -> None:
     say_of(old, bytes=2**60)
-    with pytest.raises(ArchiveError, match="point TMPDIR at"), restored(open_backup(old)):
+    with refused(ArchiveError, "backup-no-room"), restored(open_backup(old)):
         pass

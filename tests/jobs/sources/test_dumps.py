@@ -40,8 +40,10 @@ from jobs.sources.times import epoch_ns
 from jobs.verify_table import verify_table
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
+from nats_transform.errors import InvalidValue, NatsTransformError
 from nats_transform.kernel.messages import HEADERS
 from tests.support.archive import rows_of
+from tests.support.refused import refused
 
 NOON_NS = 1767355200_123456789
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123456)
@@ -85,7 +87,7 @@ def test_times(written: Any, expected: int) -> None:
     ],
 )
 def test_what_is_no_time(written: Any) -> None:
-    with pytest.raises(ValueError, match=r"time|leap second"):
+    with pytest.raises(InvalidValue):
         epoch_ns(written)
 
 
@@ -453,83 +455,94 @@ def test_a_dump_with_many_holes_is_compared_by_its_own_messages(
     some = [*range(1, 100, 2), 100]
     assert dumps.ingest(*sparse(some)).added == 1
     other = [*sparse(some[1:]), {"seq": 1, "subject": "other", "ts": 0}]
-    with pytest.raises(ArchiveError, match="different messages among sequences 1 to 100"):
+    with refused(ArchiveError, "dump-differs-from-table", first=1, last=100):
         dumps.ingest(*other)
 
 
 def test_other_messages_under_the_same_sequences_are_refused(dumps: Dumps) -> None:
     dumps.ingest({"subject": "a", "ts": 0}, {"subject": "b", "ts": 0})
-    with pytest.raises(ArchiveError, match=r"different messages among sequences 1 to 1.*first-seq"):
+    with refused(ArchiveError, "dump-differs-from-table", first=1, last=1):
         dumps.ingest({"subject": "c", "ts": 0})
 
 
+def fault(error: NatsTransformError) -> str:
+    """The code of an error or of its reason, and the column or what else it names."""
+    reason = error.fields.get("reason")
+    found = reason if isinstance(reason, NatsTransformError) else error
+    names = (found.fields.get(field) for field in ("name", "shown", "what"))
+    return " ".join([found.code, *(str(name) for name in names if name is not None)])
+
+
 MISTAKES = [
-    pytest.param("{", {}, r"line '\{' is not JSON", id="not-json"),
-    pytest.param("[1]", {}, "is not a JSON object", id="not-an-object"),
-    pytest.param('{"data": ""}', {}, "has no column subject", id="no-subject"),
-    pytest.param('{"subject": 3}', {}, "subject is not text: 3", id="subject-is-a-number"),
-    pytest.param('{"subject": null}', {}, "subject is not text: None", id="no-subject-in-it"),
+    pytest.param("{", {}, "line-not-json", id="not-json"),
+    pytest.param("[1]", {}, "line-not-an-object", id="not-an-object"),
+    pytest.param('{"data": ""}', {}, "dump-without-subject", id="no-subject"),
+    pytest.param('{"subject": 3}', {}, "line-column-not-text subject 3", id="subject-is-a-number"),
+    pytest.param('{"subject": null}', {}, "line-column-not-text subject None", id="null-subject"),
     pytest.param(
         '{"subject": "a", "ts": 0, "cluster": {"name": "eu"}}',
         {},
-        "column cluster is not text: an object; write it as JSON text",
+        "line-column-not-text cluster an object",
         id="cluster-is-an-object",
     ),
     pytest.param(
         '{"subject": "a", "ts": 0, "at": 5}',
         {"cluster": "at"},
-        "column at is not text: 5",
+        "line-column-not-text at 5",
         id="cluster-is-a-number",
     ),
     pytest.param(
         '{"subject": "a", "ts": 0, "x": 1, "subject": "b"}',
         {},
-        "column subject is there twice; keep one of them",
+        "line-column-twice subject",
         id="twice",
     ),
-    pytest.param('{"subject": "a", "seq": "x"}', {}, "seq is not an integer", id="seq"),
-    pytest.param('{"subject": "a", "ts": "soon"}', {}, "not a time: 'soon'", id="time"),
-    pytest.param('{"subject": "a"}', {}, "has no time: no column ts", id="no-time"),
-    pytest.param('{"subject": "a", "time": null}', {}, "not a time: None", id="null-time"),
-    pytest.param('{"subject": "a", "ts_ns": 1.5}', {}, "ts_ns is not a whole", id="ts-ns"),
+    pytest.param('{"subject": "a", "seq": "x"}', {}, "line-not-an-integer seq", id="seq"),
+    pytest.param('{"subject": "a", "ts": "soon"}', {}, "not-a-written-time", id="time"),
+    pytest.param('{"subject": "a"}', {}, "line-without-time", id="no-time"),
+    pytest.param('{"subject": "a", "time": null}', {}, "not-a-time", id="null-time"),
+    pytest.param('{"subject": "a", "ts_ns": 1.5}', {}, "not-nanoseconds", id="ts-ns"),
     pytest.param(
-        '{"subject": "a", "ts": 0, "seq": 9223372036854775808}', {}, "64 bits", id="large-seq"
+        '{"subject": "a", "ts": 0, "seq": 9223372036854775808}',
+        {},
+        "line-sequence-over-64-bits",
+        id="large-seq",
     ),
-    pytest.param("[" * 200_000, {}, "nested too deeply", id="nested"),
+    pytest.param("[" * 200_000, {}, "line-fault", id="nested"),
     pytest.param(
         '{"subject": "a", "ts": 0, "x": [[]' + ",[]" * 250_000 + "]}",
         {},
-        "more than 500,000 values",
+        "line-invalid",
         id="many-values",
     ),
     pytest.param(
         '{"subject": "a", "ts": 0, "headers": {"b": "1\\r\\nc: 2"}}',
         {},
-        "header 'b' has a line break",
+        "line-header-break b",
         id="crlf",
     ),
     pytest.param(
-        '{"subject": "a", "ts": 0, "headers": [1]}', {}, "not a JSON object", id="headers"
+        '{"subject": "a", "ts": 0, "headers": [1]}', {}, "line-headers-not-an-object", id="list"
     ),
     pytest.param(
-        '{"subject": "a", "ts": 0, "headers": {"b": 1}}', {}, "header b is neither", id="header"
+        '{"subject": "a", "ts": 0, "headers": {"b": 1}}', {}, "line-header-not-text b", id="number"
     ),
-    pytest.param('{"subject": "a", "ts": 0, "data": {}}', {}, "data is not text", id="data"),
+    pytest.param('{"subject": "a", "ts": 0, "data": {}}', {}, "line-data-not-text", id="data"),
     pytest.param(
         '{"subject": "a", "ts": 0, "data": "!"}',
         {"data_encoding": "base64"},
-        "not base64",
+        "line-data-not-base64",
         id="base64",
     ),
-    pytest.param('{"subject": "a"}', {"time": "at"}, "has no column at", id="declared-column"),
+    pytest.param('{"subject": "a"}', {"time": "at"}, "dump-without-column at", id="no-column"),
 ]
 
 
-@pytest.mark.parametrize(("line", "columns", "message"), MISTAKES)
-def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) -> None:
-    with pytest.raises(ArchiveError, match=message) as caught:
+@pytest.mark.parametrize(("line", "columns", "code"), MISTAKES)
+def test_mistakes_in_a_line(line: str, columns: dict[str, Any], code: str) -> None:
+    with pytest.raises(ArchiveError) as caught:
         parse_line(line.encode(), 1, "a.jsonl: message 1", Parser(DumpColumns(**columns)))
-    assert str(caught.value).startswith("a.jsonl: message 1, line ")
+    assert (caught.value.fields["place"], fault(caught.value)) == ("a.jsonl: message 1", code)
     assert "\n" not in str(caught.value)
 
 
@@ -553,8 +566,7 @@ def test_lines_of_any_length_are_not_read(
     path.write_bytes(pack(fits + fits))
     assert dumps.ingest(jsonl=path).messages == 2
     path.write_bytes(pack(fits * before + line % (b"x" * 1_000_000)))
-    message = f"the line at byte {1000 * before} is larger than 0 MiB, more than any message needs"
-    with pytest.raises(ArchiveError, match=message):
+    with refused(ArchiveError, "line-too-large", start=1000 * before):
         dumps.ingest(jsonl=path)
 
 
@@ -577,107 +589,99 @@ def test_columns_that_some_line_has(dumps: Dumps, monkeypatch: pytest.MonkeyPatc
         (b"d", "eu", 0, b""),
     ]
     path.write_text(path.read_text().replace("hdr", "HDR"))
-    with pytest.raises(ArchiveError, match=r"no line has a column hdr; the first has subject, ts$"):
+    with refused(ArchiveError, "lines-without-column", column="hdr", have="subject, ts"):
         dumps.ingest(jsonl=path, columns=columns)
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("lines", "code"),
     [
+        pytest.param(['{"subject": "a", "ts": 0}', "", "{"], "line-not-json", id="a-bad-line"),
         pytest.param(
-            ['{"subject": "a", "ts": 0}', "", "{"],
-            r"/dump.jsonl: message 2, line '\{' is not JSON",
-            id="a-bad-line",
+            ['{"subject": "a", "ts": 0, "seq": 1}'] * 2, "dump-sequence-twice", id="repeat"
         ),
-        pytest.param(['{"subject": "a", "ts": 0, "seq": 1}'] * 2, "more than once", id="repeat"),
-        pytest.param(
-            ['{"subject": "a", "ts": 0, "seq": 0}'], "has sequence 0, but streams", id="seq-0"
-        ),
+        pytest.param(['{"subject": "a", "ts": 0, "seq": 0}'], "dump-sequence-zero", id="seq-0"),
         pytest.param(
             ['{"subject": "a", "ts": 0, "seq": 1000}', *['{"subject": "a", "ts": 0}'] * 2],
-            "message 2, line .* has no column seq",
+            "dump-without-column seq",
             id="a-line-without-seq",
         ),
         pytest.param(
             [*['{"subject": "a", "ts": 0}'] * 2, '{"subject": "a", "ts": 0, "seq": 1000}'],
-            "message 3 has a sequence, but the first message of the dump has none",
+            "lines-some-sequences",
             id="a-line-with-seq",
         ),
-        pytest.param([], "has no messages", id="empty"),
-        pytest.param(
-            ['{"subject": "a", "ts": "9999-01-01"}'], "between the years 1678", id="year-9999"
-        ),
+        pytest.param([], "dump-range-empty", id="empty"),
+        pytest.param(['{"subject": "a", "ts": "9999-01-01"}'], "time-out-of-range", id="year-9999"),
     ],
 )
-def test_mistakes_in_json_lines(dumps: Dumps, lines: list[str], message: str) -> None:
-    with pytest.raises(ArchiveError, match=message) as caught:
+def test_mistakes_in_json_lines(dumps: Dumps, lines: list[str], code: str) -> None:
+    with pytest.raises(ArchiveError) as caught:
         dumps.ingest(jsonl=dumps.jsonl(*lines))
+    assert fault(caught.value) == code
     assert "\n" not in str(caught.value)
     assert not dumps.warehouse.folder.exists()
 
 
+FIRST = "dump-messages-refused-first"
+NO_NAME = f"{FIRST} a header without a name or a value"
+NO_TIME = f"{FIRST} no time, or one that is not between the years 1678 and 2262"
+
+
 @pytest.mark.parametrize(
-    ("table", "columns", "message"),
+    ("table", "columns", "code"),
     [
         pytest.param(
-            {"subject": None, "topic": ["a"]}, {}, "no column subject; name it", id="no-subject"
+            {"subject": None, "topic": ["a"]}, {}, "dump-without-subject", id="no-subject"
         ),
-        pytest.param({}, {"data": "body"}, "no column body; it has subject", id="no-column"),
-        pytest.param({"subject": [1]}, {}, "subject is int64, not text", id="subject"),
-        pytest.param({"seq": ["1"]}, {}, "seq is string, not an integer", id="seq"),
-        pytest.param({"ts": [1.5]}, {}, "ts is double, not a time", id="time"),
-        pytest.param({"subject_raw": ["a"]}, {}, "subject_raw is string, not bytes", id="raw"),
-        pytest.param({"ts": None}, {}, "has no time: no column ts, ts_ns or time", id="no-time"),
-        pytest.param({"ts_ns": ["5"]}, {}, "ts_ns is string, not an integer", id="ts-ns"),
-        pytest.param({"headers": ["x"]}, {}, "headers is string, not a map", id="headers"),
-        pytest.param({"data": [1]}, {}, "data is int64, not bytes", id="data"),
+        pytest.param({}, {"data": "body"}, "dump-without-column body", id="no-column"),
+        pytest.param({"subject": [1]}, {}, "parquet-column-type subject", id="subject"),
+        pytest.param({"seq": ["1"]}, {}, "parquet-column-type seq", id="seq"),
+        pytest.param({"ts": [1.5]}, {}, "parquet-column-type ts", id="time"),
+        pytest.param({"subject_raw": ["a"]}, {}, "parquet-column-type subject_raw", id="raw"),
+        pytest.param({"ts": None}, {}, "parquet-without-time", id="no-time"),
+        pytest.param({"ts_ns": ["5"]}, {}, "parquet-column-type ts_ns", id="ts-ns"),
+        pytest.param({"headers": ["x"]}, {}, "parquet-column-type headers", id="headers"),
+        pytest.param({"data": [1]}, {}, "parquet-column-type data", id="data"),
         pytest.param(
-            {"subject": [None, "b"], "ts": [0, 0]},
+            {"subject": [None, "b"], "ts": [0, 0]}, {}, f"{FIRST} no subject", id="null-subject"
+        ),
+        pytest.param({"ts": ["soon"]}, {}, "parquet-column-invalid ts", id="bad-time"),
+        pytest.param({"ts": ["12:30:00"]}, {}, "parquet-column-invalid ts", id="no-date"),
+        pytest.param({"ts": ["9999-12-31"]}, {}, "parquet-column-invalid ts", id="text-9999"),
+        pytest.param(
+            {"ts": pa.array([datetime(9999, 12, 31)], pa.timestamp("us"))}, {}, NO_TIME, id="9999"
+        ),
+        pytest.param({"ts": [10**11 - 1]}, {}, NO_TIME, id="far-epoch"),
+        pytest.param({"ts": pa.array([None], pa.int64())}, {}, NO_TIME, id="null-time"),
+        pytest.param(
+            {"headers": HEADER_LINE},
             {},
-            "1 of 2 messages have no subject; the first is sequence 1",
-            id="null-subject",
+            f"{FIRST} a header with a line break, which no NATS header can have",
+            id="line-break",
         ),
         pytest.param(
-            {"ts": ["soon"]}, {}, r"dump.parquet, column ts: not a time: 'soon'", id="bad-time"
-        ),
-        pytest.param({"ts": ["12:30:00"]}, {}, "not a time: '12:30:00'", id="no-date"),
-        pytest.param({"ts": ["9999-12-31"]}, {}, "between the years 1678 and 2262", id="text-9999"),
-        pytest.param(
-            {"ts": pa.array([datetime(9999, 12, 31)], pa.timestamp("us"))},
-            {},
-            "1 of 1 messages have no time, or one that is not between.*; the first is sequence 1",
-            id="year-9999",
-        ),
-        pytest.param({"ts": [10**11 - 1]}, {}, "no time, or one that is", id="far-epoch"),
-        pytest.param({"ts": pa.array([None], pa.int64())}, {}, "1 of 1.*no time", id="null-time"),
-        pytest.param({"headers": HEADER_LINE}, {}, "header with a line break", id="line-break"),
-        pytest.param(
-            {"headers": pa.array([[("a", None)]], pa.map_(S, S))},
-            {},
-            "a header without a name or a value",
-            id="null-value",
+            {"headers": pa.array([[("a", None)]], pa.map_(S, S))}, {}, NO_NAME, id="null-value"
         ),
         pytest.param(
             {"headers": pa.array([[("b", ["1"]), ("a", None)]], pa.map_(S, pa.list_(S)))},
             {},
-            "a header without a name or a value",
+            NO_NAME,
             id="null-list",
         ),
         pytest.param(
-            {"headers": pa.array([[{"name": None, "value": "x"}]], PAIRS)},
-            {},
-            "a header without a name or a value",
-            id="null-name",
+            {"headers": pa.array([[{"name": None, "value": "x"}]], PAIRS)}, {}, NO_NAME, id="null"
         ),
     ],
 )
 def test_mistakes_in_parquet(
-    dumps: Dumps, table: dict[str, Any], columns: dict[str, Any], message: str
+    dumps: Dumps, table: dict[str, Any], columns: dict[str, Any], code: str
 ) -> None:
     table = {"subject": ["a"], "ts": [0]} | table
     path = dumps.parquet(**{name: column for name, column in table.items() if column is not None})
-    with pytest.raises(ArchiveError, match=message) as caught:
+    with pytest.raises(ArchiveError) as caught:
         dumps.ingest(parquet=path, columns=DumpColumns(**columns))
+    assert fault(caught.value) == code
     assert "\n" not in str(caught.value)
     assert not dumps.warehouse.folder.exists()
 
@@ -690,7 +694,7 @@ def test_a_column_that_is_there_twice(dumps: Dumps, tmp_path: Path) -> None:
     for number, start in enumerate((1, 0)):
         table = pa.Table.from_arrays(columns[start:], [*names[start:], "ts"])
         pq.write_table(table, tmp_path / f"{number}.parquet")
-    with pytest.raises(ArchiveError, match=r"1.parquet: column subject is there twice; keep one"):
+    with refused(ArchiveError, "parquet-column-twice", name="subject"):
         dumps.ingest(parquet=tmp_path / "1.parquet")
     assert dumps.ingest(parquet=tmp_path / "0.parquet").messages == 1
 
@@ -714,13 +718,11 @@ def test_what_is_not_base64(dumps: Dumps) -> None:
     wrong = ["!", "aGk", "aG k=", "aGk=\n", "=aGk", "-_-_", "aGk===", "===="]
     for text in wrong:
         line = json.dumps({"subject": "a", "ts": 0, "data": text}).encode()
-        with pytest.raises(ArchiveError, match="is not base64"):
+        with refused(ArchiveError, "line-invalid", reason="line-data-not-base64"):
             parse_line(line, 1, "a.jsonl", Parser(columns))
     texts = ["aGk=", None, "", *wrong]
     path = dumps.parquet(subject=["a"] * len(texts), ts=[0] * len(texts), data=texts)
-    with pytest.raises(
-        ArchiveError, match=r"8 of 11 messages have data that is not base64; .* sequence 4$"
-    ):
+    with refused(ArchiveError, "dump-messages-refused-first", count=8, rows=11, first=4):
         dumps.ingest(parquet=path, columns=columns)
     assert not dumps.warehouse.folder.exists()
 
@@ -730,7 +732,7 @@ def test_a_message_without_a_time_is_in_every_range(
     dumps: Dumps, bound: dict[str, datetime]
 ) -> None:
     times = pa.array([NOON, None, NOON], pa.timestamp("us"))
-    with pytest.raises(ArchiveError, match=r"have no time, .*; the first is sequence 2$"):
+    with refused(ArchiveError, "dump-messages-refused-first", what=re.compile("no time"), first=2):
         dumps.ingest(parquet=dumps.parquet(subject=["a", "b", "c"], ts=times), **bound)
 
 
@@ -741,7 +743,7 @@ def test_folders_name_the_cluster_of_lines(dumps: Dumps, tmp_path: Path) -> None
     dumps.ingest(jsonl=tmp_path, columns=DumpColumns(cluster="site"))
     assert [row.cluster for row in dumps.rows()] == ["eu west", "us"]
     dumps.jsonl(line, name="subject=x/1.jsonl")
-    with pytest.raises(ArchiveError, match=r"/subject=x/1.jsonl: .* only give the cluster;"):
+    with refused(ArchiveError, "lines-folder-column", name="subject"):
         dumps.ingest(jsonl=tmp_path)
 
 
@@ -765,7 +767,7 @@ def test_blank_lines(
 def test_headers_that_nats_reads_differently(dumps: Dumps, headers: dict[str, str]) -> None:
     lines = [{"subject": "a", "ts": 0, "headers": {"A": "x: y "}}]
     lines += [{"subject": "a", "ts": 0, "headers": headers}]
-    with pytest.raises(ArchiveError, match=r"1 of 2 messages have a header .*is sequence 2$"):
+    with refused(ArchiveError, "dump-messages-refused-first", count=1, rows=2, first=2):
         dumps.ingest(*lines)
 
 
@@ -792,7 +794,7 @@ def test_a_file_that_vanishes(
         return result
 
     monkeypatch.setattr(owner, moment, then_gone)
-    with pytest.raises(JobError, match=rf"/2\.{kind} cannot be read: it is gone"):
+    with refused(JobError, "dump-unreadable", reason=re.compile("it is gone")):
         dumps.ingest(**{kind: folder})
     assert list(dumps.warehouse.folder.rglob("*.parquet")) == []
 
@@ -835,26 +837,14 @@ def test_values_that_repeat_make_no_large_batches(
 
 
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    ("columns", "code"),
     [
         pytest.param(
-            {"headers": headers([["x" * 2**20] * 150])},
-            "can have a row of 151 MiB, and no message",
-            id="headers",
+            {"headers": headers([["x" * 2**20] * 150])}, "parquet-row-too-large", id="headers"
         ),
-        pytest.param(
-            {"headers": headers([[None] * 1001])},
-            r"column headers\.\S+ has 1,001 values in row group 0; write at most 1,000 into one",
-            id="nulls",
-        ),
-        pytest.param(
-            {"data": [bytes(2**20)] * 129},
-            "column data unpacks to 129 MiB in row group 0; write row groups of at most 128 MiB",
-            id="packed",
-        ),
-        pytest.param(
-            {"data": ["x" * 300] * 500}, "more than 10 times its size; write fewer", id="all"
-        ),
+        pytest.param({"headers": headers([[None] * 1001])}, "parquet-too-many-values", id="nulls"),
+        pytest.param({"data": [bytes(2**20)] * 129}, "parquet-unpacks-too-large", id="packed"),
+        pytest.param({"data": ["x" * 300] * 500}, "parquet-bomb", id="all"),
     ],
 )
 def test_parquet_of_which_no_batch_is_small(
@@ -862,7 +852,7 @@ def test_parquet_of_which_no_batch_is_small(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     columns: dict[str, Any],
-    message: str,
+    code: str,
 ) -> None:
     monkeypatch.setattr(jobs.sources.parquet, "MOST_VALUES", 1000)
     monkeypatch.setattr(jobs.sources.parquet, "MOST_HEADERS", 2**20)
@@ -874,7 +864,7 @@ def test_parquet_of_which_no_batch_is_small(
     path = tmp_path / "dump.parquet"
     pq.write_table(table, path, compression="zstd", use_dictionary=["headers.list.element.value"])
     assert path.stat().st_size < 100_000
-    with pytest.raises(ArchiveError, match=message):
+    with refused(ArchiveError, code):
         dumps.ingest(parquet=path)
 
 
@@ -950,39 +940,41 @@ def not_utf8(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "code", "why"),
     [
-        pytest.param(gzipped, r"/cut.jsonl.gz cannot be read: it ends too early.*copy", id="gzip"),
-        pytest.param(truncated, r"/cut.parquet cannot be read: .*copy it again", id="truncated"),
+        pytest.param(gzipped, "dump-unreadable", "it ends too early", id="gzip"),
+        pytest.param(truncated, "dump-unreadable", "copy it again", id="truncated"),
         *(
             pytest.param(
                 lambda f, length=length: truncated(f, length),
-                r"/cut.parquet cannot be read: .*copy it again",
+                "dump-unreadable",
+                "copy it again",
                 id=f"truncated-to-{length}",
             )
             for length in (-1, 500, 3)
         ),
-        pytest.param(damaged, r"/bad.parquet cannot be read: .*", id="damaged"),
-        pytest.param(encrypted, r"/secret.parquet cannot be read: it is encrypted", id="encrypted"),
+        pytest.param(damaged, "dump-unreadable", "bad.parquet", id="damaged"),
+        pytest.param(encrypted, "dump-unreadable", "it is encrypted", id="encrypted"),
         pytest.param(
             lambda f: encrypted(f, plaintext_footer=True),
-            r"/secret.parquet cannot be read: it is encrypted",
+            "dump-unreadable",
+            "it is encrypted",
             id="encrypted-column",
         ),
-        pytest.param(text, r"/text.parquet cannot be read: it is not a Parquet file", id="text"),
-        pytest.param(empty, r"/empty.parquet cannot be read: it is not a Parquet file", id="empty"),
-        pytest.param(
-            not_utf8, r'/latin.jsonl: message 2: byte 14 .* not UTF-8; .*"\\udce9"', id="utf-8"
-        ),
-        pytest.param(lambda f: {"parquet": f / "none"}, "no file or folder .*none", id="no-file"),
-        pytest.param(lambda f: {"jsonl": f / "none*"}, "no file or folder .*none", id="no-match"),
+        pytest.param(text, "dump-unreadable", "it is not a Parquet file", id="text"),
+        pytest.param(empty, "dump-unreadable", "it is not a Parquet file", id="empty"),
+        pytest.param(not_utf8, "line-not-utf8", "latin.jsonl: message 2", id="utf-8"),
+        pytest.param(lambda f: {"parquet": f / "none"}, "no-such-path", "none", id="no-file"),
+        pytest.param(lambda f: {"jsonl": f / "none*"}, "no-such-path", "none*", id="no-match"),
     ],
 )
 def test_files_that_cannot_be_read(
-    dumps: Dumps, tmp_path: Path, make: Callable[[Path], dict[str, Any]], message: str
+    dumps: Dumps, tmp_path: Path, make: Callable[[Path], dict[str, Any]], code: str, why: str
 ) -> None:
-    with pytest.raises(JobError, match=message) as caught:
+    with refused(JobError, code) as caught:
         dumps.ingest(**make(tmp_path))
+    assert str(tmp_path) in str(caught.value)
+    assert why in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
     assert not dumps.warehouse.folder.exists()

@@ -16,6 +16,7 @@ from jobs.settings.ingest import DumpColumns
 from jobs.sources.json_lines import _columns, _in_order
 from jobs.sources.layouts import Layout, Layouts
 from jobs.sources.line import Parser, parse_line
+from tests.support.refused import refused
 
 TIME = "2026-03-01T00:00:00.000000001Z"
 Read = list[tuple[Any, ...]]
@@ -116,7 +117,7 @@ def test_bytes_that_are_not_utf8_are_left() -> None:
     line = LINES["compact"].encode()
     lines = [line, line.replace(b"a.1", b"a.\xe9"), line]
     assert by_layout(lines, DumpColumns()) == (None, 3)
-    with pytest.raises(ArchiveError, match=r'is not UTF-8; write it as "\\udce9"'):
+    with refused(ArchiveError, "line-not-utf8", byte=233):
         parse_line(lines[1], 1, "a.jsonl", Parser(DumpColumns()))
 
 

@@ -15,6 +15,7 @@ from nats_transform.mappings.moves import moves
 from nats_transform.mappings.subject import is_subset, subscribes
 from nats_transform.migration.room.filters import narrowed, widened
 from nats_transform.migration.room.gone import Gone
+from tests.support.refused import refused
 from tests.support.rules import mappings
 
 CASES = [
@@ -36,10 +37,7 @@ CASES = [
     pytest.param({"a.*": "all.$1", "b.*": "all.$1"}, ["a.*", "b.*"], ["all.*"], id="merged"),
     pytest.param({"a.*": "b.c.$1"}, ["a.*", "b.>"], ["b.>"], id="into-another"),
     pytest.param(
-        {"a.*.*": "t.v2.$1.{{left(2,1)}}.$2"},
-        ["a.x.>"],
-        ["t.v2.x.*.*", "a.x.>"],
-        id="crossing",
+        {"a.*.*": "t.v2.$1.{{left(2,1)}}.$2"}, ["a.x.>"], ["t.v2.x.*.*", "a.x.>"], id="crossing"
     ),
 ]
 
@@ -73,26 +71,23 @@ def test_filters(rules: dict[str, Any], filters: list[str], adapted: list[str]) 
 REFUSED = [
     pytest.param(
         {"subject_transform": {"src": "a.*", "dest": "x.$1"}},
-        "the subject_transform of stream S",
+        "backup-subjects-change",
         id="ingress",
     ),
     pytest.param(
-        {"republish": {"src": "", "dest": "r.>"}}, "the republish of stream S", id="republish"
+        {"republish": {"src": "", "dest": "r.>"}}, "backup-subjects-change", id="republish"
     ),
     pytest.param(
-        {"subjects": ["a.*", "*.x"]},
-        r"the subjects b\.\*, \*\.x make no valid stream \(.*overlap",
-        id="overlapping-subjects",
+        {"subjects": ["a.*", "*.x"]}, "backup-subjects-invalid", id="overlapping-subjects"
     ),
 ]
 
 
-@pytest.mark.parametrize(("config", "message"), REFUSED)
-def test_what_cannot_be_adapted(config: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("config", "code"), REFUSED)
+def test_what_cannot_be_adapted(config: dict[str, Any], code: str) -> None:
     made = mappings({"a.*": "b.$1"})
-    with pytest.raises(InvalidBackup, match=message) as caught:
+    with refused(InvalidBackup, code):
         adapted_config({"name": "S", "subjects": ["a.*"]} | config, made)
-    assert "--config" in str(caught.value)
 
 
 def test_the_rest_of_a_configuration_stays() -> None:

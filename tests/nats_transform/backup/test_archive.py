@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 import json
+import re
 from itertools import accumulate
 from typing import Any
 
@@ -18,8 +19,9 @@ from nats_transform.backup.archive import Head, first_bytes, read_head, read_mes
 from nats_transform.backup.consumers import parse_consumer
 from nats_transform.backup.library import address, library, size
 from nats_transform.backup.s2 import IDENTIFIER, Encoder
-from nats_transform.errors import InvalidBackup
+from nats_transform.errors import InvalidBackup, sentence
 from tests.support.backups import END, Entry, archive, entry, packed, state_of
+from tests.support.refused import refused, told
 
 CONSUMER = {"config": {"durable_name": "d"}, "state": {"delivered": {}}}
 MESSAGES: list[Entry] = [
@@ -101,101 +103,93 @@ ENDS = list(
 )
 """Where the entries of `GOOD` end, behind its magic."""
 BROKEN: list[Any] = [
-    pytest.param(b"", "NATSARC1|cut off", id="empty"),
-    pytest.param(b"NATSARC2" + GOOD[8:], "does not start with NATSARC1", id="another-magic"),
-    pytest.param(archive(MESSAGES, end=[]), "it is cut off: the mark", id="no-end-mark"),
-    pytest.param(GOOD[:-8], "it is cut off: the mark", id="cut-in-a-message"),
-    pytest.param(GOOD + b"\0", "it goes on after its end mark", id="byte-after-the-end"),
+    pytest.param(b"", "backup-cut-off", id="empty"),
+    pytest.param(b"NATSARC2" + GOOD[8:], "backup-not-magic", id="another-magic"),
+    pytest.param(archive(MESSAGES, end=[]), "backup-cut-off", id="no-end-mark"),
+    pytest.param(GOOD[:-8], "backup-cut-off", id="cut-in-a-message"),
+    pytest.param(GOOD + b"\0", "backup-goes-on", id="byte-after-the-end"),
     pytest.param(
-        archive(MESSAGES, end=[END, MESSAGES[0]]),
-        "it goes on after its end mark",
-        id="message-after-end",
+        archive(MESSAGES, end=[END, MESSAGES[0]]), "backup-goes-on", id="message-after-end"
     ),
     pytest.param(
         archive([(b"a", 1, 1, b"h" * (2**17 + 1), b"")]),
-        "sequence 1 has larger headers than any server writes",
+        "backup-headers-too-large",
         id="huge-headers",
     ),
-    pytest.param(archive(MESSAGES[::-1]), "sequence 4 comes after 1099511627776", id="descending"),
-    pytest.param(archive([MESSAGES[0]] * 2), "sequence 3 comes after 3", id="twice"),
+    pytest.param(archive(MESSAGES[::-1]), "backup-sequences-fall", id="descending"),
+    pytest.param(archive([MESSAGES[0]] * 2), "backup-sequences-fall", id="twice"),
     pytest.param(
-        archive(MESSAGES, state_of(MESSAGES, first_seq=4)),
-        "sequence 3 comes after 3, but sequences must rise",
-        id="early",
+        archive(MESSAGES, state_of(MESSAGES, first_seq=4)), "backup-sequences-fall", id="early"
     ),
-    pytest.param(archive([(b"a", 1, 0, b"", b"x")]), "after sequence 0 has no seq", id="no-seq"),
+    pytest.param(archive([(b"a", 1, 0, b"", b"x")]), "backup-no-sequence", id="no-seq"),
     pytest.param(
-        archive([(b"a", 1, 2**63, b"", b"x")], state_of([])), "above 2\\^63", id="large-sequence"
+        archive([(b"a", 1, 2**63, b"", b"x")], state_of([])),
+        "sequence-above-63-bits",
+        id="large-sequence",
     ),
-    pytest.param(archive([(b"a" * 2**20 + b"b", 1, 1, b"", b"")]), "name of more", id="long-name"),
+    pytest.param(
+        archive([(b"a" * 2**20 + b"b", 1, 1, b"", b"")]), "entry-name-too-long", id="long-name"
+    ),
     pytest.param(
         archive([], end=[]) + b"\x01\x01\x01\x00" + b"\xff" * 8 + b"\x7fa",
-        "larger than any",
+        "entry-too-large",
         id="huge-payload",
     ),
     pytest.param(
         archive([], end=[]) + b"\x01\x01\x01" + b"\xff" * 9 + b"\x01" + b"\x01" + b"a",
-        "larger than any",
+        "entry-too-large",
         id="sizes-that-overflow-together",
     ),
-    pytest.param(
-        archive([], end=[]) + b"\xff" * 10, "doesn't start with a 64-bit number", id="no-number"
-    ),
-    pytest.param(
-        archive(MESSAGES, state=[]), "its state.json: Input should be an object", id="state-a-list"
-    ),
-    pytest.param(
-        archive(MESSAGES, state={}), "its state.json: messages: Field required", id="empty-state"
-    ),
+    pytest.param(archive([], end=[]) + b"\xff" * 10, "entry-without-number", id="no-number"),
+    pytest.param(archive(MESSAGES, state=[]), "backup-state-invalid: Input", id="state-a-list"),
+    pytest.param(archive(MESSAGES, state={}), "backup-state-invalid: messages", id="empty-state"),
     pytest.param(
         archive(MESSAGES, state_of(MESSAGES, last_seq=1.5)),
-        "last_seq: .* valid integer",
+        "last_seq: Input",
         id="state-fraction",
     ),
     pytest.param(
         archive(MESSAGES, state_of(MESSAGES, consumer_count=1)),
-        "has 0 consumers, but its state.json says 1",
+        "backup-consumer-count",
         id="missing-consumer",
     ),
-    pytest.param(
-        archive([], consumers=[("d", {"config": {}})]), "consumer d: state: Field", id="no-state"
-    ),
+    pytest.param(archive([], consumers=[("d", {"config": {}})]), "state: Field", id="no-state"),
     pytest.param(
         archive([], consumers=[("d", {"config": None, "state": {}})]),
-        "consumer d: config: Input should be",
+        "config: Input",
         id="no-config",
     ),
     pytest.param(
-        archive([], consumers=[("d\n\x1b", [])]), r"consumer d\\n\\x1b: Input", id="bad-name"
+        archive([], consumers=[("d\n\x1b", [])]), "backup-consumer-invalid: Input", id="bad-name"
     ),
     pytest.param(
         archive([], consumers=[("d", {"config": {"filter_subjects": 7}, "state": {}})]),
-        "consumer d: config.filter_subjects",
+        "config.filter_subjects",
         id="filters-no-list",
     ),
     pytest.param(
         archive([], consumers=[("d", {"config": {}, "state": {"pending": {"x": 1}}})]),
-        r"consumer d: state.pending.x",
+        "state.pending.x",
         id="pending-no-sequence",
     ),
     pytest.param(
         archive([], consumers=[("d", {"config": {}, "state": {"pending": {"1": {}}}})]),
-        r"consumer d: state: it has `pending` without `delivered`",
+        f"backup-consumer-invalid: state: {sentence('consumer-pending-alone')}",
         id="pending-not-delivered",
     ),
     pytest.param(
         b"NATSARC1" + archive(MESSAGES)[8:].replace(b"state.json", b"other.json", 1),
-        "its first entry is other.json",
+        "backup-first-entry",
         id="no-state-first",
     ),
 ]
 
 
-@pytest.mark.parametrize(("unpacked", "message"), BROKEN)
-def test_broken_archives(unpacked: bytes, message: str) -> None:
-    with pytest.raises(InvalidBackup, match=message) as caught:
+@pytest.mark.parametrize(("unpacked", "code"), BROKEN)
+def test_broken_archives(unpacked: bytes, code: str) -> None:
+    with pytest.raises(InvalidBackup) as caught:
         read(packed(unpacked, 2**20))
-    assert "\n" not in str(caught.value)
+    assert code in told(caught.value)
 
 
 def test_every_cut_is_seen() -> None:
@@ -222,7 +216,7 @@ def test_entries_are_found_within_the_given_bytes() -> None:
 def test_a_json_that_is_nested_too_deep() -> None:
     text = b"[" * 100_000
     raw = b"NATSARC1\x0a\x02\x00\x00\xa0\x8d\x06state.json" + text
-    with pytest.raises(InvalidBackup, match=r"state\.json: Invalid JSON: recursion limit"):
+    with refused(InvalidBackup, "backup-state-invalid", reason=re.compile("recursion limit")):
         read(packed(raw))
 
 
@@ -237,7 +231,7 @@ def test_consumers_that_are_far_larger_than_the_file(consumers: int, size: int) 
     encoder.write(archive([], consumers=[(f"{n:05}", described) for n in range(consumers)]))
     encoder.close()
     assert len(file.getvalue()) < 1_000_000
-    with pytest.raises(InvalidBackup, match="larger than any server writes"):
+    with refused(InvalidBackup, "backup-unpacked-fault", reason="entry-too-large"):
         read_head(file)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from nats_transform import AccountMappings, InvalidConfig
 from nats_transform.config import accounts, decode_account, load, load_all, shared_by
 from tests.support import jwt_signing
 from tests.support.jwt_signing import part, public
+from tests.support.refused import refused, told
 from tests.support.rules import mappings
 
 
@@ -86,7 +88,7 @@ def test_an_account_without_mappings() -> None:
 def test_another_account_is_not_in_it(tmp_path: Path) -> None:
     path = tmp_path / "account.jwt"
     path.write_text(token(claims()))
-    with pytest.raises(InvalidConfig, match="no account 'B'; the file has 'ORDERS', 'A"):
+    with refused(InvalidConfig, "no-account", name="'B'", listed=re.compile("^'ORDERS', 'A")):
         load(path, "B")
 
 
@@ -95,7 +97,7 @@ def test_version_1_signs_the_payload_alone() -> None:
     body = part(payload)
     head = part({"typ": "jwt", "alg": "ed25519"})
     assert decode_account(f"{head}.{body}.{part(OPERATOR.sign(body.encode()))}", "x")
-    with pytest.raises(InvalidConfig, match="JWT's signature is wrong"):
+    with refused(InvalidConfig, "jwt-signature"):
         decode_account(f"{head}.{body}.{part(OPERATOR.sign(f'{head}.{body}'.encode()))}", "x")
 
 
@@ -110,7 +112,7 @@ def test_version_1_signs_the_payload_alone() -> None:
     ids=["another signer", "cut", "none", "no base64"],
 )
 def test_a_wrong_signature_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="JWT's signature is wrong"):
+    with refused(InvalidConfig, "jwt-signature"):
         decode_account(text, "x")
     path = tmp_path / "account.jwt"
     path.write_text(decorated(text))
@@ -122,41 +124,32 @@ NO_KEYS = ["", "O", "é", public(OPERATOR)[:-1] + "A", public(key(nkeys.PREFIX_B
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "what"),
     [
-        (token(claims(kind="user")), "JWT of a 'user'; give the account's"),
-        (token({**claims(), "nats": 5}), "no field `nats`"),
-        (token({**claims(), "sub": ""}), "no field `sub`"),
-        (
-            token({**claims(), "nats": {"type": "account", "version": 3}}),
-            "version 3; the newest version we read is 2",
-        ),
-        (token(claims(), {"typ": "JWT", "alg": "HS256"}), "must say JWT and ed25519-nkey"),
-        (token(claims(), {"typ": 1, "alg": "ed25519"}), "must say JWT and ed25519-nkey"),
-        (token([1]), "payload is not a JSON object"),
-        (token(b"{"), "x (payload):1:2: expected"),
-        (token(claims(), b"\xff"), "not UTF-8"),
-        ("a.b", "three parts"),
-        ("eyJ!.b.c", "header is not a JSON object in base64url"),
-        (token(claims({"a": [{"subject": "b", "weight": 256}]})), "weight is 256"),
-        (
-            token(claims({"a": [{"subject": "b"}, {"subject": "c"}]})),
-            "to 200; at most 100; here a weight of 0, or none, means 100",
-        ),
-        (token(claims({"a": [{"subject": "b", "wieght": 5}]})), "unknown field 'wieght'"),
-        (token(claims({"a..b": []})), "not a valid subject"),
-        (token(claims([1])), "expected a section"),
-        ("e" * 2**21, "longer than 1 MiB"),
-        *[
-            (token({**claims(), "iss": issuer}), "not the public key of an operator or account")
-            for issuer in NO_KEYS
-        ],
+        (token(claims(kind="user")), "jwt-of-another-kind"),
+        (token({**claims(), "nats": 5}), "jwt-no-nats"),
+        (token({**claims(), "sub": ""}), "jwt-no-sub"),
+        (token({**claims(), "nats": {"type": "account", "version": 3}}), "jwt-too-new"),
+        (token(claims(), {"typ": "JWT", "alg": "HS256"}), "jwt-header"),
+        (token(claims(), {"typ": 1, "alg": "ed25519"}), "jwt-header"),
+        (token([1]), "jwt-part-not-json"),
+        (token(b"{"), "expected a string"),
+        (token(claims(), b"\xff"), "json-not-utf8"),
+        ("a.b", "jwt-not-three-parts"),
+        ("eyJ!.b.c", "jwt-part-not-json"),
+        (token(claims({"a": [{"subject": "b", "weight": 256}]})), "weight-out-of-range"),
+        (token(claims({"a": [{"subject": "b"}, {"subject": "c"}]})), "zero-means-all-here"),
+        (token(claims({"a": [{"subject": "b", "wieght": 5}]})), "unknown-json-destination-field"),
+        (token(claims({"a..b": []})), "mapping-source-invalid"),
+        (token(claims([1])), "not-a-section"),
+        ("e" * 2**21, "jwt-too-long"),
+        *[(token({**claims(), "iss": issuer}), "jwt-issuer") for issuer in NO_KEYS],
     ],
 )
-def test_a_jwt_that_is_refused(text: str, message: str) -> None:
+def test_a_jwt_that_is_refused(text: str, what: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         decode_account(text, "x")
-    assert message in str(raised.value)
+    assert what in told(raised.value)
     assert len(str(raised.value)) < 300
 
 
@@ -166,7 +159,7 @@ def test_credentials_of_a_user_are_no_configuration(tmp_path: Path) -> None:
     key_block = f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
     for text in (decorated(token(claims(kind="user")), "USER") + key_block, key_block, seed):
         path.write_text(text)
-        with pytest.raises(InvalidConfig, match=r"of a 'user'|credentials file") as raised:
+        with refused(InvalidConfig, "credentials-as-mappings") as raised:
             load(path)
         assert seed not in str(raised.value)
 
@@ -181,21 +174,22 @@ def test_the_jwts_in_a_server_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("preload", "column", "message"),
+    ("preload", "column", "what"),
     [
-        (f"{public(ACCOUNT)}: 5", 77, "expected the JWT of an account"),
-        (f"{public(ACCOUNT)}: eyJ", 77, "must have three parts"),
-        (f"AB: {token(claims())}", 19, "belongs to another account"),
+        (f"{public(ACCOUNT)}: 5", 77, "not-a-jwt"),
+        (f"{public(ACCOUNT)}: eyJ", 77, "jwt-under: jwt-not-three-parts"),
+        (f"AB: {token(claims())}", 19, "jwt-of-another-account"),
         ("AB", 22, "has no value"),
     ],
 )
 def test_jwts_in_a_server_configuration_that_are_refused(
-    tmp_path: Path, preload: str, column: int, message: str
+    tmp_path: Path, preload: str, column: int, what: str
 ) -> None:
     path = tmp_path / "server.conf"
     path.write_text(f"resolver_preload {{{preload} }}")
-    with pytest.raises(InvalidConfig, match=message) as raised:
+    with pytest.raises(InvalidConfig) as raised:
         load(path)
+    assert what in told(raised.value)
     assert (raised.value.line, raised.value.column) == (1, column)
 
 

@@ -15,6 +15,7 @@ from nats_transform import InvalidConfig
 from nats_transform.config import parse_server_config, plain
 from nats_transform.config.source import MAX_BYTES
 from nats_transform.config.tree import MAX_DEPTH, Timestamp
+from tests.support.refused import refused, told
 
 ROWS = [
     # id, text, what it means
@@ -111,7 +112,7 @@ def variables(value: str, count: int) -> str:
 
 
 REFUSED = [
-    # id, text, line, column, part of the message
+    # id, text, line, column, code or the parser's words
     ("key alone", "a", 1, 2, "expected '=' or a space"),
     ("key before the end", "a: 1\nb\n", 3, 1, "expected a value, "),
     ("separator without a key", "= 1", 1, 1, "expected a key"),
@@ -139,42 +140,30 @@ REFUSED = [
     ("float without digits", "a: 1.", 1, 4, "not a number"),
     ("float without a start", "a: .5", 1, 4, "not a number"),
     ("minus alone", "a: -x", 1, 4, "not a number"),
-    ("integer out of range", "x\n9223372036854775808", 2, 1, "64 bits"),
-    ("integer far out of range", f"a: {'9' * 5000}", 1, 4, "64 bits"),
-    ("float out of range", f"a: {'9' * 400}.0", 1, 4, "too large"),
-    ("unit that is none", "a: 1kbi", 1, 4, "not a unit of size"),
-    ("no such date", "a: 2026-02-29T00:00:00Z", 1, 4, "no such date"),
-    ("no such month", "a: 2026-13-01T00:00:00Z", 1, 4, "no such date"),
+    ("integer out of range", "x\n9223372036854775808", 2, 1, "number-over-64-bits"),
+    ("integer far out of range", f"a: {'9' * 5000}", 1, 4, "number-over-64-bits"),
+    ("float out of range", f"a: {'9' * 400}.0", 1, 4, "decimal-too-large"),
+    ("unit that is none", "a: 1kbi", 1, 4, "no-unit-of-size"),
+    ("no such date", "a: 2026-02-29T00:00:00Z", 1, 4, "no-such-time"),
+    ("no such month", "a: 2026-13-01T00:00:00Z", 1, 4, "no-such-time"),
     ("half a date", "a: 2026-02", 1, 4, "not a number, date"),
-    ("digits of another script", "a: ٣", 1, 4, "only the digits 0 to 9"),
-    (
-        "unknown variable",
-        "a: $NOT_SET_ANYWHERE",
-        1,
-        4,
-        "'NOT_SET_ANYWHERE' isn't set above this line",
-    ),
-    ("variable before it is set", "a: $later\nlater: 1", 1, 4, "'later' isn't set above this line"),
-    ("variable of a closed map", "a { x: 1 }\nb: $x", 2, 4, "'x' isn't set above this line"),
-    ("lone dollar", "a: $", 1, 4, "no such variable"),
+    ("digits of another script", "a: ٣", 1, 4, "not-a-number"),
+    ("unknown variable", "a: $NOT_SET_ANYWHERE", 1, 4, "variable-not-set"),
+    ("variable before it is set", "a: $later\nlater: 1", 1, 4, "variable-not-set"),
+    ("variable of a closed map", "a { x: 1 }\nb: $x", 2, 4, "variable-not-set"),
+    ("lone dollar", "a: $", 1, 4, "no-such-variable"),
     ("include without a name", "include ", 1, 9, "expected the file to include"),
     ("include of a list", "include [a]", 1, 9, "expected the file to include"),
-    ("include of no file", "include ./none.conf", 1, 9, "cannot be read: No such file"),
+    ("include of no file", "include ./none.conf", 1, 9, "file-unreadable: No such file"),
     ("slash at the start", "/ a: 1", 1, 1, "expected"),
-    ("NUL", "a: 1\0", None, None, "NUL byte"),
-    ("byte order mark", "\ufeffa: 1", None, None, "byte order mark"),
-    ("too deep", f"a: {'[' * (MAX_DEPTH + 1)}", 1, 4 + MAX_DEPTH, "nested more than"),
-    (
-        "too deep after braces that close nothing",
-        "a: 1 }\n" * 200 + f"a: {'[' * (MAX_DEPTH + 1)}",
-        201,
-        4 + MAX_DEPTH,
-        "nested more than",
-    ),
-    ("too deep at the top", "{" * (MAX_DEPTH + 1), 1, 1 + MAX_DEPTH, "nested more than"),
-    ("variables that nest", variables("$x%d", 2 * MAX_DEPTH), MAX_DEPTH + 1, 7, "nested more than"),
-    ("variables that multiply", variables(", ".join(["$x%d"] * 9), 20), 8, 5, "has more than"),
-    ("too large", "#" * (MAX_BYTES + 1), None, None, "too large: the limit is 8 MiB"),
+    ("NUL", "a: 1\0", None, None, "file-has-nul"),
+    ("byte order mark", "\ufeffa: 1", None, None, "file-has-byte-order-mark"),
+    ("too deep", f"a: {'[' * (MAX_DEPTH + 1)}", 1, 4 + MAX_DEPTH, "too-deep"),
+    ("too deep after lost braces", "a: 1 }\n" * 200 + f"a: {'[' * 101}", 201, 104, "too-deep"),
+    ("too deep at the top", "{" * (MAX_DEPTH + 1), 1, 1 + MAX_DEPTH, "too-deep"),
+    ("variables that nest", variables("$x%d", 2 * MAX_DEPTH), MAX_DEPTH + 1, 7, "too-deep"),
+    ("variables that multiply", variables(", ".join(["$x%d"] * 9), 20), 8, 5, "too-many-values"),
+    ("too large", "#" * (MAX_BYTES + 1), None, None, "file-too-large"),
 ]
 
 
@@ -195,15 +184,14 @@ def test_what_a_text_means(conf: Path, text: str, meaning: dict[str, object]) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "column", "message"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED]
+    ("text", "line", "column", "what"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED]
 )
 def test_where_a_text_is_refused(
-    conf: Path, text: str, line: int | None, column: int | None, message: str
+    conf: Path, text: str, line: int | None, column: int | None, what: str
 ) -> None:
     with pytest.raises(InvalidConfig) as raised:
         parse_server_config(write(conf, text))
-    assert message in str(raised.value)
-    assert "\n" not in str(raised.value)
+    assert what in told(raised.value)
     assert (raised.value.line, raised.value.column) == (line, column)
     assert raised.value.path == str(conf)
 
@@ -262,7 +250,7 @@ def test_an_include_merges_into_the_map_it_stands_in(tmp_path: Path) -> None:
 def test_an_included_file_does_not_see_the_variables_of_the_including_one(tmp_path: Path) -> None:
     write(tmp_path / "part.conf", "b: $a_variable")
     main = write(tmp_path / "main.conf", "a_variable: 1\ninclude part.conf")
-    with pytest.raises(InvalidConfig, match="isn't set above this line") as raised:
+    with refused(InvalidConfig, "variable-not-set") as raised:
         parse_server_config(main)
     assert raised.value.path == str(tmp_path / "part.conf")
 
@@ -278,7 +266,7 @@ def test_an_include_loop_is_refused(tmp_path: Path, name: str) -> None:
     main = write(tmp_path / "main.conf", f"a: 1\ninclude {name}")
     (tmp_path / "x").mkdir()
     (tmp_path / "link.conf").symlink_to(main)
-    with pytest.raises(InvalidConfig, match="makes a loop") as raised:
+    with refused(InvalidConfig, "include-loop") as raised:
         parse_server_config(main)
     assert raised.value.line == 2
 
@@ -286,7 +274,7 @@ def test_an_include_loop_is_refused(tmp_path: Path, name: str) -> None:
 def test_a_long_chain_of_includes_is_refused(tmp_path: Path) -> None:
     for number in range(40):
         write(tmp_path / f"{number}.conf", f"include {number + 1}.conf".replace("e ", "e ./"))
-    with pytest.raises(InvalidConfig, match="includes are nested more than"):
+    with refused(InvalidConfig, "includes-too-deep"):
         parse_server_config(tmp_path / "0.conf")
 
 
@@ -294,14 +282,14 @@ def test_includes_that_multiply_are_refused(tmp_path: Path) -> None:
     for number in range(12):
         write(tmp_path / f"f{number}.conf", f"include f{number + 1}.conf\n" * 9)
     write(tmp_path / "f12.conf", "a: 1")
-    with pytest.raises(InvalidConfig, match="more than 1000 files"):
+    with refused(InvalidConfig, "includes-too-many", most=1000):
         parse_server_config(tmp_path / "f0.conf")
 
 
 def test_an_include_that_never_ends_is_refused(tmp_path: Path) -> None:
     main = write(tmp_path / "main.conf", "include pipe")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InvalidConfig, match="not a regular file"):
+    with refused(InvalidConfig, "not-a-regular-file"):
         parse_server_config(main)
 
 
@@ -333,14 +321,14 @@ def test_an_environment_variable_is_read_as_a_value(
 def test_environment_variables_cannot_loop(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE", "$TWO")
     monkeypatch.setenv("TWO", "$ONE")
-    with pytest.raises(InvalidConfig, match="has no valid value"):
+    with refused(InvalidConfig, "variable-invalid"):
         parse_server_config(write(conf, "a: $ONE"))
 
 
 def test_a_long_chain_of_variables_is_refused(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1500):
         monkeypatch.setenv(f"CHAIN{number}", f"$CHAIN{number + 1}")
-    with pytest.raises(InvalidConfig, match="has no valid value"):
+    with refused(InvalidConfig, "variable-invalid"):
         parse_server_config(write(conf, "a: $CHAIN0"))
 
 

@@ -20,6 +20,7 @@ from tests.nats_transform.kernel.comparing import (
     outcomes,
     texts,
 )
+from tests.support.refused import refused
 
 MAPPINGS = AccountMappings(
     [
@@ -147,26 +148,25 @@ ONE = texts(["orders.a.b"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "code"),
     [
-        pytest.param({"subjects": "orders.a.b"}, "must be a pyarrow array", id="text"),
-        pytest.param({"subjects": None}, "must be a pyarrow array", id="none"),
-        pytest.param({"subjects": ["a"]}, "must be a pyarrow array", id="list"),
-        pytest.param({"subjects": pa.array([1])}, "must be string or binary", id="numbers"),
-        pytest.param({"cluster": 5}, "the cluster is int", id="cluster"),
-        pytest.param({"stream": pa.array([[1]])}, "must be string or binary", id="stream"),
-        pytest.param({"seq": "5"}, "the seq is str", id="seq"),
-        pytest.param({"seq": pa.array([1.5])}, "must be whole numbers", id="fractions"),
-        pytest.param({"seq": 2**63}, "does not fit in 64 bits", id="large-number"),
-        pytest.param({"seq": pa.array([2**63], pa.uint64())}, "does not fit", id="large-numbers"),
-        pytest.param({"seq": pa.array([1, 2])}, "2 values for 1 subjects", id="length"),
-        pytest.param({"cluster": texts(["a", "b"])}, "2 values for 1", id="length-of-cluster"),
+        pytest.param({"subjects": "orders.a.b"}, "subjects-not-an-array", id="text"),
+        pytest.param({"subjects": None}, "subjects-not-an-array", id="none"),
+        pytest.param({"subjects": ["a"]}, "column-not-an-array", id="list"),
+        pytest.param({"subjects": pa.array([1])}, "column-not-text", id="numbers"),
+        pytest.param({"cluster": 5}, "column-not-an-array", id="cluster"),
+        pytest.param({"stream": pa.array([[1]])}, "column-not-text", id="stream"),
+        pytest.param({"seq": "5"}, "column-not-an-array", id="seq"),
+        pytest.param({"seq": pa.array([1.5])}, "column-not-whole-numbers", id="fractions"),
+        pytest.param({"seq": 2**63}, "number-over-64-bits-in", id="large-number"),
+        pytest.param({"seq": pa.array([2**63], "u8")}, "number-over-64-bits-in", id="large-array"),
+        pytest.param({"seq": pa.array([1, 2])}, "column-of-other-length", id="length"),
+        pytest.param({"cluster": texts(["a", "b"])}, "column-of-other-length", id="cluster-length"),
     ],
 )  # fmt: skip
-def test_refuses(arguments: dict[str, object], error: str) -> None:
-    with pytest.raises(NatsTransformError, match=error) as caught:
+def test_refuses(arguments: dict[str, object], code: str) -> None:
+    with refused(NatsTransformError, code):
         compile_mappings(MAPPINGS).run(**({"subjects": ONE} | arguments))
-    assert "\n" not in str(caught.value)
 
 
 def binary(offsets: Sequence[int], data: bytes, wide: bool = False) -> pa.Array:
@@ -202,9 +202,9 @@ BROKEN = {
 @pytest.mark.parametrize("role", ["subjects", "cluster", "stream"])
 def test_broken_arrays_are_refused(role: str, array: pa.Array) -> None:
     given = {"subjects": texts(["orders.a.b"] * len(array)), "seq": 1} | {role: array}
-    with pytest.raises(NatsTransformError, match="an array is broken") as caught:
+    with pytest.raises(NatsTransformError) as caught:
         compile_mappings(MAPPINGS).run(**given)
-    assert "\n" not in str(caught.value)
+    assert caught.value.code in ("array-broken", "offsets-broken")
 
 
 def test_results_grow() -> None:
@@ -217,7 +217,7 @@ def test_results_grow() -> None:
 @pytest.mark.slow
 def test_results_of_two_gigabytes_are_refused() -> None:
     """Offsets have 32 bits; the buffer of the result ends well before the memory does."""
-    with pytest.raises(NatsTransformError, match="pass fewer rows at a time"):
+    with refused(NatsTransformError, "subjects-over-2-gb"):
         compile_mappings(GROWS).apply(texts(["x" * 2**20] * 60))
 
 
@@ -238,9 +238,7 @@ def test_results_without_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         "allocate_buffer",
         lambda size, resizable=False: Full(size) if resizable else allocate(size),
     )
-    with pytest.raises(
-        NatsTransformError, match="not enough memory for 1 new subjects; pass fewer rows"
-    ):
+    with refused(NatsTransformError, "kernel-no-memory", rows=1):
         compile_mappings(GROWS).apply(texts(["x" * 2**16]))
 
 
@@ -249,5 +247,5 @@ GROWS = AccountMappings([Mapping("*", [Destination(".".join(["{{slicefromleft(1,
 
 def test_text_that_has_no_bytes_is_refused() -> None:
     mappings = AccountMappings([Mapping("a.\ud800", [Destination("b")])])
-    with pytest.raises(NatsTransformError, match="half of a surrogate pair"):
+    with refused(NatsTransformError, "text-half-surrogate"):
         compile_mappings(mappings).apply(ONE)

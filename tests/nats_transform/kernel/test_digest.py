@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ from nats_transform.kernel import digest_batch
 from tests.nats_transform.kernel.comparing import texts
 from tests.nats_transform.kernel.test_arrays import BROKEN
 from tests.support.digest import digest_of
+from tests.support.refused import refused
 
 HEADER = pa.struct([("name", pa.string()), ("value", pa.string())])
 ARROW = pa.schema(
@@ -224,8 +226,9 @@ def test_no_rows() -> None:
 
 @pytest.mark.parametrize("array", BROKEN.values(), ids=BROKEN)
 def test_broken_arrays_are_refused(array: pa.Array) -> None:
-    with pytest.raises(NatsTransformError, match="an array is broken"):
+    with pytest.raises(NatsTransformError) as caught:
         digest_batch(pa.RecordBatch.from_arrays([array], ["text"]))
+    assert caught.value.code in ("array-broken", "offsets-broken")
 
 
 def test_broken_lists_are_refused() -> None:
@@ -233,17 +236,17 @@ def test_broken_lists_are_refused() -> None:
     broken = pa.Array.from_buffers(
         pa.list_(pa.int64()), 2, [None, offsets], children=[pa.array([1, 2])]
     )
-    with pytest.raises(NatsTransformError, match="an array is broken"):
+    with refused(NatsTransformError, "offsets-broken"):
         digest_batch(pa.RecordBatch.from_arrays([broken], ["many"]))
 
 
 def test_other_types_are_refused() -> None:
     batch = pa.record_batch({"map": pa.array([[(1, 2)]], pa.map_(pa.int64(), pa.int64()))})
-    with pytest.raises(NatsTransformError, match="can't read a column of type map"):
+    with refused(NatsTransformError, "column-type-unreadable", kind=re.compile("^map")):
         digest_batch(batch)
 
 
 def test_too_many_columns_are_refused() -> None:
     batch = pa.record_batch({str(number): pa.array([1]) for number in range(65)})
-    with pytest.raises(NatsTransformError, match="at most 64 columns, not 65"):
+    with refused(NatsTransformError, "digest-too-wide", most=64, columns=65):
         digest_batch(batch)

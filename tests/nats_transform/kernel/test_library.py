@@ -12,6 +12,7 @@ import pytest
 from nats_transform.errors import KernelUnavailable
 from nats_transform.kernel import build
 from nats_transform.kernel.library import library
+from tests.support.refused import refused
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,18 +38,14 @@ def test_other_platforms_are_refused(tag: str) -> None:
 
 
 def test_missing_library(tmp_path: Path) -> None:
-    with pytest.raises(
-        KernelUnavailable, match=r"kernel.so is missing: run `make setup`"
-    ) as caught:
+    with refused(KernelUnavailable, "kernel-missing"):
         library(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 def test_damaged_library(tmp_path: Path) -> None:
     (tmp_path / "kernel.so").write_text("This is no library.")
-    with pytest.raises(KernelUnavailable, match="cannot be loaded") as caught:
+    with refused(KernelUnavailable, "kernel-unloadable"):
         library(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture
@@ -91,7 +88,7 @@ def test_builds_without_a_system_compiler(checkout: Path) -> None:
     older = shutil.copytree(built, checkout / "older")
     with (older / "digest.c").open("a") as file:
         file.write("/* changed */\n")
-    with pytest.raises(KernelUnavailable, match="was built from other source files"):
+    with refused(KernelUnavailable, "kernel-of-other-sources"):
         library(older)
 
 
@@ -103,6 +100,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import pyarrow as pa
 from nats_transform import AccountMappings, Destination, Mapping, kernel
+
 assert kernel.__file__.startswith(sys.argv[1])
 mappings = AccountMappings([Mapping("a.*", [Destination("b.$1")])])
 print(kernel.compile_mappings(mappings).apply(pa.array(["a.x"]))["mapped_subject"][0].as_py())

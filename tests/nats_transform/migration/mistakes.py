@@ -100,7 +100,7 @@ class Mistake:
         finds: all that the dry run finds on the wrong side.
         checks: severity and code of all that `check` finds there.
         notes: what `check` tells of the right side; no more than an info.
-        refused: the dry run refuses the wrong side, and says this.
+        refused: the dry run refuses the wrong side; its code, or the server's words.
         clusters: that there are.
     """
 
@@ -471,7 +471,7 @@ MISTAKES = [
         ORDERS,
         moved(holder=OTHER, stored={"S": ORDERS}),
         MOVED_WELL,
-        refused="OTHER",
+        refused="account-without-mappings",
     ),
 ]
 """A new mistake is a row."""

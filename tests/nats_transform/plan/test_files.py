@@ -21,6 +21,7 @@ from nats_transform.config.tree import plain
 from nats_transform.plan.build import _mappings
 from nats_transform.plan.files import Unnameable, files, path
 from nats_transform.plan.model import Change, Plan, Step
+from tests.support.refused import refused
 
 # Legal in a token of a source.
 ODD = [
@@ -87,5 +88,5 @@ def test_two_changes_with_one_file_are_refused() -> None:
     ]
     step = Step(number=2, phase="expand", title="", why="", changes=tuple(changes))
     plan = Plan(current="", candidate="", account="$G", made_from={}, steps=(step,))
-    with pytest.raises(Unnameable, match="another file 02-expand"):
+    with refused(Unnameable, "unnameable-same-file", file=re.compile("^02-expand")):
         files(plan, {})
