@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import suppress
+from numbers import Integral
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from jobs.errors import JobError, text_of
+from nats_transform.errors import NatsTransformError
 
 # What Spark raises; pyspark leaves some failures of the JVM as they come through py4j, and py4j
 # those of the socket to a JVM that is no longer there.
@@ -16,6 +20,16 @@ SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 # What a Python worker raised: the line after the indented ones of its stack trace.
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
+_NOTE = "its code and fields: "
+
+
+def note_fields(error: NatsTransformError) -> None:
+    """Lets the stack trace of an error in a Python worker tell `job_error` its code and fields."""
+    error.add_note(_NOTE + json.dumps([error.code, error.fields], default=_plain))
+
+
+def _plain(value: object) -> object:
+    return int(value) if isinstance(value, Integral) else str(value)
 
 
 def job_error(error: Exception) -> JobError:
@@ -37,9 +51,19 @@ def job_error(error: Exception) -> JobError:
     for line in text.splitlines():
         if raised := re.match(r"(?:jobs|nats_transform)\.[a-z_.]*\.([A-Z]\w*): (.+)", line):
             # An error of the library has no kind of its own here.
-            return _kinds().get(raised[1], JobError)("refused", reason=raised[2].strip())
+            return _as_noted(_kinds().get(raised[1], JobError), raised[2].strip(), text)
     causes = _RAISED.findall(text) or re.findall("(?m)^Caused by: (.*)", text) or [text_of(error)]
     return JobError("spark-failed", cause=causes[-1].strip())
+
+
+def _as_noted(kind: type[JobError], reason: str, trace: str) -> JobError:
+    """The error with its code and fields, if the trace has some that say the same."""
+    # Nothing is noted, or somebody wrote a note that is none of ours.
+    with suppress(ValueError, LookupError, TypeError, RecursionError):
+        code, fields = json.loads(trace.partition(f"\n{_NOTE}")[2].splitlines()[0])
+        if str(noted := kind(code, **fields)) == reason:
+            return noted
+    return kind("refused", reason=reason)
 
 
 def _is_of_a_lost_server(error: Exception, text: str) -> bool:

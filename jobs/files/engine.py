@@ -24,6 +24,7 @@ from jobs.errors import JobError
 from jobs.progress import current, step
 from jobs.session import SessionOnDemand, Spark, started
 from jobs.startup import without_pandas
+from nats_transform.errors import NatsTransformError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +146,7 @@ def _wait_for_tasks(spark: SparkSession) -> None:
 
 def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -> list[R]:
     from jobs.files.spark_progress import shown
-    from jobs.spark_errors import SPARK_ERRORS, job_error
+    from jobs.spark_errors import SPARK_ERRORS, job_error, note_fields
 
     def each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         without_pandas()  # importing it would take most of the time that a new worker needs
@@ -153,7 +154,11 @@ def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with step("a task of Spark"):
-                    result = pickle.dumps(work(tasks[number]))
+                    try:
+                        result = pickle.dumps(work(tasks[number]))
+                    except NatsTransformError as error:
+                        note_fields(error)
+                        raise
                     if messages is not None and (counted := current()):
                         messages.add(counted.done)
                 yield pa.record_batch({"number": [number], "result": [result]})

@@ -10,7 +10,7 @@ from pyspark.errors import PythonException
 
 from jobs.errors import ArchiveError, JobError, text_of
 from jobs.jetstream.answers import ApiError
-from jobs.spark_errors import job_error
+from jobs.spark_errors import job_error, note_fields
 from nats_transform.errors import KernelUnavailable, NatsTransformError
 from tests.support.refused import refused
 
@@ -24,6 +24,7 @@ def from_a_worker(error: Exception) -> Exception:
             "Traceback (most recent call last):",
             '  File "/opt/project/jobs/jetstream/reader.py", line 1, in read',
             f"{kind.__module__}.{kind.__qualname__}: {error}",
+            *getattr(error, "__notes__", ()),
             "",
             "\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)",
         ]
@@ -46,6 +47,22 @@ def from_a_worker(error: Exception) -> Exception:
 def test_an_error_of_a_worker(raised: NatsTransformError, kind: type[JobError]) -> None:
     found = job_error(from_a_worker(raised))
     assert (type(found), str(found)) == (kind, str(raised))
+    note_fields(raised)
+    found = job_error(from_a_worker(raised))
+    assert (type(found), str(found)) == (kind, str(raised))
+    assert (found.code, found.fields) == (raised.code, raised.fields)
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["", "7", "[]", '["no-such", {}]', '["row-groups-differ", {}]', '["canceled", {}]', "[" * 9999],
+    ids=range(7),
+)
+def test_what_a_trace_notes_is_not_believed(note: str) -> None:
+    raised = ArchiveError("server-does-not-answer", where="hub")
+    raised.add_note(f"its code and fields: {note}")
+    with refused(ArchiveError, "refused", reason=str(raised)):
+        raise job_error(from_a_worker(raised))
 
 
 CAUSED = "Job aborted.\nCaused by: org.apache.spark.api.python.PythonException: "

@@ -9,6 +9,7 @@ import time
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
@@ -43,10 +44,10 @@ def test_where_they_run(session: SparkSession | None) -> None:
 def test_a_task_that_fails(session: SparkSession | None, tmp_path: Path) -> None:
     def work(task: int) -> int:
         if task == 1:
-            raise WarehouseError("refused", reason=f"{tmp_path} cannot be read: it is gone")
+            raise WarehouseError("row-groups-differ", path=tmp_path, count=np.int64(3), groups=2)
         return task
 
-    with refused(WarehouseError, "refused", reason=f"{tmp_path} cannot be read: it is gone"):
+    with refused(WarehouseError, "row-groups-differ", path=tmp_path, count=3, groups=2):
         run(work, [0, 1, 2, 3], session)
 
 
