@@ -224,7 +224,7 @@ def positive(value: float | None) -> float | None:
         ValueError: it is not.
     """
     if value is not None and not 0 < value <= _LARGEST:
-        raise InvalidValue("patience-out-of-range", value=value, largest=_LARGEST)
+        raise InvalidValue("number-out-of-range", value=value, largest=_LARGEST)
     return value
 
 

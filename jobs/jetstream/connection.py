@@ -41,7 +41,8 @@ WRITE_SECONDS = 10  # for the server to read: nats-server gives its clients as l
 
 
 # What nats-py raises where INFO or another line has something else than it expects.
-_NO_INFO = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+_LACKING = (TypeError, AttributeError, LookupError, RecursionError)
+_NO_INFO = (ValueError, *_LACKING)
 _ATTEMPTS = 5  # at a server that hangs up while we introduce ourselves
 
 
@@ -248,7 +249,7 @@ class _BulkParser(Parser):
             self.nc._fault = error if isinstance(error, NoNats) else NoNats("an unknown line")
             raise
         except _NO_INFO as error:
-            self.nc._fault = NoNats(text_of(error))
+            self.nc._fault = _odd(error)
             raise nats.errors.ProtocolError from error
 
     async def _parse(self, data: bytes) -> None:
@@ -320,7 +321,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
         except (*_NO_INFO, OSError, nats.errors.Error) as error:
             await _hang_up(client)
             # nats-py says "no servers available" when its last attempt failed; say why it did.
-            cause = seen[-1] if seen else error
+            cause = seen[-1] if seen else _odd(error) if isinstance(error, _LACKING) else error
             # A server that refuses us hangs up at once: its reason can be lost on the way.
             hung_up = isinstance(cause, ConnectionResetError | BrokenPipeError)
             if hung_up and attempt < _ATTEMPTS - 1:
@@ -349,6 +350,12 @@ async def _hang_up(client: RawClient) -> None:
         with contextlib.suppress(AttributeError):
             writer.transport.abort()
     await asyncio.sleep(0)  # asyncio closes the socket in the next round
+
+
+def _odd(error: Exception) -> NoNats:
+    """What a server sent, if nats-py cannot read it; most texts of Python say nothing of it."""
+    is_lacking = isinstance(error, _LACKING)
+    return NoNats("a line that is not well formed" if is_lacking else text_of(error))
 
 
 def no_connection(settings: NatsSettings, error: BaseException) -> ArchiveError:

@@ -42,7 +42,7 @@ MISTAKES = [
     ),
     pytest.param(
         "nightly: { cron: 30 1 * * *, days: 0 }",
-        ":7: nightly.days: patience-out-of-range",
+        ":7: nightly.days: number-out-of-range",
         id="no-days",
     ),
     pytest.param(
@@ -64,13 +64,13 @@ MISTAKES = [
     pytest.param(
         "tolerance: -5", ":7: tolerance: -5.0: Input should be greater than 0", id="tolerance"
     ),
-    pytest.param("fresh_hours: 0", ":7: fresh_hours: patience-out-of-range", id="fresh"),
-    pytest.param("fresh_hours: .nan", ":7: fresh_hours: patience-out-of-range", id="nan"),
-    pytest.param("fresh_hours: .inf", ":7: fresh_hours: patience-out-of-range", id="inf"),
-    pytest.param("fresh_hours: 1e308", ":7: fresh_hours: patience-out-of-range", id="huge"),
+    pytest.param("fresh_hours: 0", ":7: fresh_hours: number-out-of-range", id="fresh"),
+    pytest.param("fresh_hours: .nan", ":7: fresh_hours: number-out-of-range", id="nan"),
+    pytest.param("fresh_hours: .inf", ":7: fresh_hours: number-out-of-range", id="inf"),
+    pytest.param("fresh_hours: 1e308", ":7: fresh_hours: number-out-of-range", id="huge"),
     pytest.param(
         "nightly: { cron: 30 1 * * *, days: 99999999999 }",
-        ":7: nightly.days: patience-out-of-range",
+        ":7: nightly.days: number-out-of-range",
         id="many-days",
     ),
     pytest.param("owners: [me]", ":7: owners: Invalid owner 'me'. Owner must be ", id="owner"),

@@ -73,7 +73,7 @@ REPLY = b"$JS.ACK.S.c.1.1.1.1.2"
         pytest.param(
             once(b'INFO {"connect_urls": 7}\r\n'), "INFO connect_urls: Input", id="info-urls"
         ),
-        pytest.param(once(b"-ERR \r\n"), "", id="err"),
+        pytest.param(once(b"-ERR \r\n"), "not well formed", id="err"),
         pytest.param(
             endless(b"MSG a SID r 1000000000000\r\n", bytes(65_536)),
             "a message of 1,000,000,000,000 bytes",
@@ -114,7 +114,7 @@ def test_what_is_no_protocol(tmp_path: Path, pieces: Pieces, why: str) -> None:
 @pytest.mark.parametrize(
     ("info", "code"),
     [
-        pytest.param(b"INFO []\r\n", "server-not-reached", id="list"),
+        pytest.param(b"INFO []\r\n", "server-unreadable", id="list"),
         pytest.param(b'INFO {"max_payload": -1}\r\n', "server-unreadable", id="below-zero"),
         pytest.param(b'INFO {"max_payload": "1"}\r\n', "server-unreadable", id="text"),
         pytest.param(b'INFO {"nonce": 7}\r\n', "server-unreadable", id="nonce"),
