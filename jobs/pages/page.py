@@ -38,7 +38,8 @@ def write_page(html: str, path: Path) -> None:
         with whole(path) as part:
             part.write_text(html, "utf-8")
     except OSError as error:
-        raise ReportError("report-unwritable", path=path, reason=text_of(error)) from error
+        why = text_of(error)
+        raise ReportError("output-unwritable", what="the report", path=path, why=why) from error
 
 
 def page(template: str, **values: Any) -> str:

@@ -75,7 +75,7 @@ class EraseSettings(Settings):
     @model_validator(mode="after")
     def _can_be_meant(self) -> Self:
         if self.subject is not None and not is_valid_filter(self.subject):
-            raise InvalidValue("erase-not-a-filter", subject=printable(self.subject))
+            raise InvalidValue("not-a-filter", filter=printable(self.subject))
         if self.header is not None and self.header.find("=") < 1:
             raise InvalidValue("erase-not-a-header", header=printable(self.header))
         if self.range is not None and not 1 <= self.range[0] <= self.range[1] <= _LAST:

@@ -121,7 +121,7 @@ class Mapping:
 
     def __post_init__(self) -> None:
         if not is_valid_filter(self.source):
-            raise InvalidMapping("mapping-source-invalid", source=printable(self.source))
+            raise InvalidMapping("source-not-a-subject", source=printable(self.source))
         object.__setattr__(self, "destinations", tuple(self.destinations))
         transforms = self._validate()
         listed = self.by_cluster()

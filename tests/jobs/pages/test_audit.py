@@ -195,7 +195,7 @@ def test_headlines(verdicts: dict[str, Any], headline: str) -> None:
 @pytest.mark.parametrize("name", ["missing/page.html", "page.html"], ids=["no folder", "a folder"])
 def test_a_page_that_cannot_be_written(tmp_path: Path, name: str) -> None:
     (tmp_path / "page.html").mkdir()
-    with refused(ReportError, "report-unwritable", path=re.compile("page.html")):
+    with refused(ReportError, "output-unwritable", path=re.compile("page.html")):
         write_page(report.render(result()), tmp_path / name)
 
 

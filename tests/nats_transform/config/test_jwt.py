@@ -140,7 +140,7 @@ NO_KEYS = ["", "O", "é", public(OPERATOR)[:-1] + "A", public(key(nkeys.PREFIX_B
         (token(claims({"a": [{"subject": "b", "weight": 256}]})), "weight-out-of-range"),
         (token(claims({"a": [{"subject": "b"}, {"subject": "c"}]})), "zero-means-all-here"),
         (token(claims({"a": [{"subject": "b", "wieght": 5}]})), "unknown-json-destination-field"),
-        (token(claims({"a..b": []})), "mapping-source-invalid"),
+        (token(claims({"a..b": []})), "source-not-a-subject"),
         (token(claims([1])), "not-a-section"),
         ("e" * 2**21, "jwt-too-long"),
         *[(token({**claims(), "iss": issuer}), "jwt-issuer") for issuer in NO_KEYS],
