@@ -209,10 +209,8 @@ def _check_turns(in_force: Sequence[InForce]) -> None:
                 "in-force-out-of-order", pair=names, earlier=earlier.since, later=later.since
             )
         if earlier.until is not None and earlier.until != later.since:
-            what = "overlap" if earlier.until > later.since else "leave a gap"
-            raise InvalidValue(
-                "in-force-gap", pair=names, what=what, until=earlier.until, since=later.since
-            )
+            code = "in-force-overlap" if earlier.until > later.since else "in-force-gap"
+            raise InvalidValue(code, pair=names, until=earlier.until, since=later.since)
 
 
 class CanarySettings(MappedDays):

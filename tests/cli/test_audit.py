@@ -16,7 +16,7 @@ from nats_transform import AccountMappings
 from nats_transform.config import load_mappings
 from tests.support.archive import archive, message
 from tests.support.command import nats_transform, printed, refused
-from tests.support.saying import says
+from tests.support.saying import saying, says
 
 MAPPING = """mappings {
   "shop.*": [{ destination: "v1.$1", weight: 50% }, { destination: "v2.$1", weight: 50% }]
@@ -168,34 +168,40 @@ def test_moments_of_git(audit, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "code"),
+    ("args", "said"),
     [
-        ("--in-force 2025-11-30=x.conf", "no-time-zone"),
-        ("--in-force yesterday=x.conf", "not-a-moment"),
-        ("--in-force x.conf", "not-a-moment-and-file"),
-        ("--in-force 2025-11-30T01:00Z=a --in-force 2025-11-30T01:00Z=b", "in-force-out-of-order"),
+        ("--in-force 2025-11-30=x.conf", saying("no-time-zone")),
+        ("--in-force yesterday=x.conf", saying("not-a-moment", value="yesterday")),
+        ("--in-force x.conf", saying("not-a-moment-and-file", value="x.conf")),
+        (
+            "--in-force 2025-11-30T01:00Z=a --in-force 2025-11-30T01:00Z=b",
+            saying("in-force-out-of-order"),
+        ),
         (
             "--in-force 2025-11-30T01:00Z..2025-11-30T03:00Z=a --in-force 2025-11-30T02:00Z=b",
-            "in-force-gap",
+            saying("in-force-overlap", pair="'a' and 'b'"),
         ),
         (
             "--in-force 2025-11-30T01:00Z..2025-11-30T02:00Z=a --in-force 2025-11-30T03:00Z=b",
-            "in-force-gap",
+            saying("in-force-gap", pair="'a' and 'b'"),
         ),
-        ("--in-force 2025-11-30T02:00Z..2025-11-30T01:00Z=a", "in-force-ends-early"),
-        ("--since 0001-01-01T00:00+14:00", "moment-out-of-range"),
-        ("--since yesterday", "not-a-moment"),
-        ("--until 2999-01-01T00:00Z", "window-in-future"),
-        ("--since 2025-11-01T00:00Z", "window-too-early"),
+        ("--in-force 2025-11-30T02:00Z..2025-11-30T01:00Z=a", saying("in-force-ends-early")),
+        ("--since 0001-01-01T00:00+14:00", "'--since': " + saying("moment-out-of-range")),
+        ("--since yesterday", "'--since': " + saying("not-a-moment", value="yesterday")),
+        ("--until 2999-01-01T00:00Z", saying("window-in-future")),
+        (
+            "--since 2025-11-01T00:00Z",
+            saying("window-too-early", begins="before the archive of OUT begins (2025-11-30)"),
+        ),
         (
             "--in-force 2025-11-01T00:00Z=plain.conf --in-force 2025-11-02T00:00Z=mapping.conf",
-            "mapping-replaced-earlier",
+            saying("mapping-replaced-earlier", until="2025-11-02 00:00 UTC"),
         ),
-        ("--published beat 5 --since 2025-11-30T00:00Z", "counts-without-moments"),
+        ("--published beat 5 --since 2025-11-30T00:00Z", saying("counts-without-moments")),
     ],
 )
-def test_times_that_cannot_be_are_one_line(audit, args: str, code: str) -> None:
-    assert says(audit("OUT", "--observed", *args.split(), fails=True), code)
+def test_times_that_cannot_be_are_one_line(audit, args: str, said: str) -> None:
+    assert re.search(said, audit("OUT", "--observed", *args.split(), fails=True))
 
 
 def test_options_of_observed_audits_need_one(audit) -> None:

@@ -96,11 +96,16 @@ def test_the_named_cluster_stands_in_where_messages_have_none(warehouse: tables.
 
 
 @pytest.mark.parametrize(
-    "more",
-    [{"first_day": date(2020, 1, 1)}, {"cluster": "north"}],
+    ("more", "fields"),
+    [
+        ({"first_day": date(2020, 1, 1)}, {"of_cluster": "", "days": "2020-01-01"}),
+        ({"cluster": "north"}, {"of_cluster": " of cluster north", "days": "any day"}),
+    ],
     ids=["empty range", "unknown cluster"],
 )
-def test_nothing_in_range(warehouse: tables.Warehouse, more: dict[str, Any]) -> None:
+def test_nothing_in_range(
+    warehouse: tables.Warehouse, more: dict[str, Any], fields: dict[str, str]
+) -> None:
     archive(warehouse, list(messages(count=50)))
-    with refused(AuditError, "audit-without-messages", stream="S"):
+    with refused(AuditError, "audit-without-messages", stream="S", **fields):
         audit(warehouse, **more)
