@@ -837,14 +837,27 @@ def test_values_that_repeat_make_no_large_batches(
 
 
 @pytest.mark.parametrize(
-    ("columns", "code"),
+    ("columns", "code", "fields"),
     [
         pytest.param(
-            {"headers": headers([["x" * 2**20] * 150])}, "parquet-row-too-large", id="headers"
+            {"headers": headers([["x" * 2**20] * 150])},
+            "parquet-row-too-large",
+            {"largest": 151},
+            id="headers",
         ),
-        pytest.param({"headers": headers([[None] * 1001])}, "parquet-too-many-values", id="nulls"),
-        pytest.param({"data": [bytes(2**20)] * 129}, "parquet-unpacks-too-large", id="packed"),
-        pytest.param({"data": ["x" * 300] * 500}, "parquet-bomb", id="all"),
+        pytest.param(
+            {"headers": headers([[None] * 1001])},
+            "parquet-too-many-values",
+            {"column": re.compile("^headers"), "values": 1001, "group": 0, "most": 1000},
+            id="nulls",
+        ),
+        pytest.param(
+            {"data": [bytes(2**20)] * 129},
+            "parquet-unpacks-too-large",
+            {"column": "data", "size": 129, "group": 0, "most": 128},
+            id="packed",
+        ),
+        pytest.param({"data": ["x" * 300] * 500}, "parquet-bomb", {"most": 10}, id="all"),
     ],
 )
 def test_parquet_of_which_no_batch_is_small(
@@ -853,6 +866,7 @@ def test_parquet_of_which_no_batch_is_small(
     monkeypatch: pytest.MonkeyPatch,
     columns: dict[str, Any],
     code: str,
+    fields: dict[str, object],
 ) -> None:
     monkeypatch.setattr(jobs.sources.parquet, "MOST_VALUES", 1000)
     monkeypatch.setattr(jobs.sources.parquet, "MOST_HEADERS", 2**20)
@@ -864,7 +878,7 @@ def test_parquet_of_which_no_batch_is_small(
     path = tmp_path / "dump.parquet"
     pq.write_table(table, path, compression="zstd", use_dictionary=["headers.list.element.value"])
     assert path.stat().st_size < 100_000
-    with refused(ArchiveError, code):
+    with refused(ArchiveError, code, **fields):
         dumps.ingest(parquet=path)
 
 
