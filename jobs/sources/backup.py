@@ -93,11 +93,9 @@ class Backup:
             with self.content.open("rb") as file:
                 return first_bytes(file) == MAGIC
         except (InvalidBackup, OSError) as error:
+            reason = error if isinstance(error, InvalidBackup) else text_of(error)
             raise ArchiveError(
-                "backup-file-damaged",
-                folder=self.folder,
-                name=self.content.name,
-                reason=text_of(error),
+                "backup-file-damaged", folder=self.folder, name=self.content.name, reason=reason
             ) from error
 
 

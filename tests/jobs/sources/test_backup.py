@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -39,7 +40,7 @@ from nats_transform.backup.s2 import Decoder
 from nats_transform.kernel.coverage import Coverage
 from tests.support.backups import Entry, archive, packed, state_of
 from tests.support.jobs import HERE
-from tests.support.refused import refused
+from tests.support.refused import refused, told
 from tests.support.stream_backups import back_up
 from tests.support.streams import Stream
 
@@ -279,15 +280,22 @@ def backup(stream: Any, tmp_path: Path) -> Path:
     return back_up(stream, tmp_path / "backup")
 
 
-# What is done to a backup, and the code of what is said.
+_DAMAGED = "backup-file-damaged|backup-not-restored"  # the server may be the first to see it
+_EMPTY, _RANDOM = "file-damaged: backup-empty", "file-damaged: backup-packed-fault: s2-not-a-stream"
+# What is done to a backup: what is told of one in the format of 2.15, and of an older one.
 DAMAGE = {
-    **dict.fromkeys(
-        ("truncated", "flipped", "flipped-at-the-end", "empty", "random"), "backup-file-damaged"
-    ),
-    **dict.fromkeys(("no-content", "no-description"), "not-a-backup"),
-    "both": "backup-of-both",
-    **dict.fromkeys(("not-json", "nested", "no-state"), "backup-info-unreadable"),
-    "other-state": "backup-state-differs",
+    "truncated": ("file-damaged: backup-cut-off", _DAMAGED),
+    "flipped": ("file-damaged: backup-packed-fault: s2-(checksum|damaged)", _DAMAGED),
+    "flipped-at-the-end": ("file-damaged: backup-packed-fault: s2-", _DAMAGED),
+    "empty": (_EMPTY, _EMPTY),
+    "random": (_RANDOM, _RANDOM),
+    "no-content": ("not-a-backup",) * 2,
+    "no-description": ("not-a-backup",) * 2,
+    "both": ("backup-of-both",) * 2,
+    "not-json": ("backup-info-unreadable",) * 2,
+    "nested": ("backup-info-unreadable",) * 2,
+    "no-state": ("backup-info-unreadable",) * 2,
+    "other-state": ("backup-state-differs", "restored-differs"),
 }
 
 
@@ -332,8 +340,9 @@ def test_damaged_backups(backup: Path, tmp_path: Path, how: str) -> None:
     """Nothing is ingested, and there is one line that says why."""
     spoil(backup, how)
     settings = IngestSettings(stream="S", backup=backup, warehouse=Warehouse(dir=tmp_path / "w"))
-    with refused(ArchiveError, DAMAGE[how]) as caught:
+    with pytest.raises(ArchiveError) as caught:
         ingest(HERE, settings)
+    assert re.search(DAMAGE[how][0], told(caught.value))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "w").exists()
 
@@ -399,8 +408,7 @@ def test_damaged_backups_of_an_older_server(old: Path, how: str) -> None:
     spoil(old, how)
     with pytest.raises(ArchiveError) as caught:
         restore_old(old)
-    # It is the server that finds other damage than of the file's format.
-    assert caught.value.code in (DAMAGE[how], "backup-not-restored", "restored-differs")
+    assert re.search(DAMAGE[how][1], told(caught.value))
     assert "\n" not in str(caught.value)
 
 
