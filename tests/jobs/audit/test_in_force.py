@@ -61,6 +61,7 @@ def test_links_of_a_repository(link: str, target: str, is_followed: bool, tmp_pa
         with refused(AuditError, "git-commit-invalid", reason="file-unreadable") as told:
             periods_of(settings)
         assert "\n" not in str(told.value)
+        assert re.search(f"{link}.*No such file", str(told.value))
 
 
 def git(folder: Path, *arguments: str, at: str = "") -> None:
@@ -185,3 +186,4 @@ def test_what_a_file_outside_the_repository_holds_is_not_read(tmp_path: Path) ->
     with refused(AuditError, "git-commit-invalid", reason="file-unreadable") as told:
         periods_of(AuditSettings(stream="S", mapping=file, in_force="git"))
     assert "\n" not in str(told.value)
+    assert re.search(r"server\.conf:1:\d+: .*secret.*No such file", str(told.value))
