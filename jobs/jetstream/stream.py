@@ -240,13 +240,12 @@ async def wanted_range(
     first, last = settings.first or 1, settings.last if settings.last is not None else state.last
     if settings.last is not None and first > settings.last:
         raise ArchiveError("range-of-sequences-ends-early", first=first, last=settings.last)
-    since, until = settings.since, settings.until
-    if since and until and utc(since) >= utc(until):
-        raise ArchiveError("range-ends-early", since=since, until=until)
-    if since:
-        first = max(first, await sequence_at(client, nats, settings.stream, since, state))
-    if until:
-        last = min(last, await sequence_at(client, nats, settings.stream, until, state) - 1)
+    if settings.since:
+        since = await sequence_at(client, nats, settings.stream, settings.since, state)
+        first = max(first, since)
+    if settings.until:
+        until = await sequence_at(client, nats, settings.stream, settings.until, state)
+        last = min(last, until - 1)
     return first, min(last, state.last)
 
 

@@ -396,9 +396,6 @@ def test_a_server_that_stays_away(make_stream: Any) -> None:
         pytest.param({"stream": "a.b"}, "no-stream-can-have-name", id="no-name"),
         pytest.param({"servers": "nats://127.0.0.1:1"}, "server-not-reached", id="no-server"),
         pytest.param({"first": "9", "last": "3"}, "range-of-sequences-ends-early", id="backwards"),
-        pytest.param(
-            {"since": "2026-02-01", "until": "2026-01-01"}, "range-ends-early", id="times"
-        ),
     ],
 )
 def test_what_cannot_be_read(shared_stream: Any, options: dict[str, str], code: str) -> None:
