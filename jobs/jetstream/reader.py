@@ -30,7 +30,7 @@ from jobs.jetstream.answers import (
 from jobs.jetstream.connection import LARGEST_MESSAGE, RawClient, api, connection, no_connection
 from jobs.jetstream.headers import header_columns
 from jobs.jetstream.pull import Delivered, Pull, arrive, consumer, pulling, request
-from jobs.jetstream.stream import JetStreamSettings, StreamState, count_from
+from jobs.jetstream.stream import JetStreamSettings, StreamState, count_within
 from jobs.settings.connection import NatsSettings
 from jobs.warehouse.rows import constant, header_values, rows_of
 
@@ -136,8 +136,7 @@ async def _check_nothing_left(
     """
     stream, subject = settings.stream, settings.subject
     try:
-        left = await count_from(client, nats, stream, first, subject)
-        left -= await count_from(client, nats, stream, last + 1, subject)  # with what came since
+        left = await count_within(client, nats, stream, first, last, subject)
     except (ArchiveError, nats_errors.Error, OSError) as error:
         raise _Stale(text_of(error)) from error
     if left > 0:

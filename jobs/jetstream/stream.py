@@ -163,6 +163,14 @@ async def count_from(
         ) from error
 
 
+async def count_within(
+    client: RawClient, nats: NatsSettings, stream: str, first: int, last: int, subject: str | None
+) -> int:
+    """How many messages first..last the stream has now; at most, if some come meanwhile."""
+    total = await count_from(client, nats, stream, first, subject)
+    return total - await count_from(client, nats, stream, last + 1, subject)
+
+
 async def message_at(
     client: RawClient,
     nats: NatsSettings,

@@ -23,6 +23,7 @@ from jobs.jetstream.stream import (
     JetStreamSettings,
     StreamState,
     count_from,
+    count_within,
     last_message,
     message_at,
     sequence_at,
@@ -195,9 +196,10 @@ class StreamSource:
         """How many messages of a span the stream has now."""
 
         async def count() -> int:
+            stream, subject = self.settings.stream, self.settings.subject
             async with connection(self.nats) as client:
                 await self._state(client)
-                return await self._least(client, span.first, span.last)
+                return await count_within(client, self.nats, stream, span.first, span.last, subject)
 
         return asyncio.run(count())
 
@@ -206,12 +208,6 @@ class StreamSource:
         stream, subject = self.settings.stream, self.settings.subject
         behind = await count_from(client, self.nats, stream, last + 1, subject)
         return await count_from(client, self.nats, stream, first, subject) - behind
-
-    async def _least(self, client: RawClient, first: int, last: int) -> int:
-        """At most as many as an earlier read found: arrivals in between are taken off."""
-        stream, subject = self.settings.stream, self.settings.subject
-        total = await count_from(client, self.nats, stream, first, subject)
-        return total - await count_from(client, self.nats, stream, last + 1, subject)
 
     async def _state(self, client: RawClient) -> StreamState:
         """The state of the stream, which must stay the same one."""
