@@ -24,7 +24,7 @@ from pyiceberg.utils.config import Config
 from expectations.expectation import report_on
 from expectations.messages import measure_messages, messages_suite
 from jobs import gate
-from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, JobError, NoTable
+from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, JobError
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.engine import engine_of, run, session_for
 from jobs.files.ingest import IngestTask, Part
@@ -47,7 +47,7 @@ from jobs.warehouse.rows import WORDS, Total
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import new_files
 from jobs.warehouse.store import with_endpoint
-from jobs.warehouse.tables import open_table, snapshot_id
+from jobs.warehouse.tables import find_table, open_table, snapshot_id
 from nats_transform.digest import Digest
 from nats_transform.errors import did_you_mean
 from nats_transform.kernel.coverage import NONE
@@ -188,7 +188,7 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
     dump = source if isinstance(source, DumpSource) else None
     for attempt in range(_ATTEMPTS):
         # The source is looked at first, so that its errors come before the warehouse is changed.
-        before = _archived(settings)
+        before = Archived.of(find_table(settings.warehouse, MESSAGES), settings.stream)
         spans = source.plan(before.coverage, before.erased_coverage)
         table = open_table(settings.warehouse, MESSAGES, create=True)
         archived = Archived.of(table, settings.stream)
@@ -251,14 +251,6 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
         report=report,
         refused=refused,
     )
-
-
-def _archived(settings: IngestSettings) -> Archived:
-    """What the table has of the stream; nothing if there is no table yet."""
-    try:
-        return Archived.of(open_table(settings.warehouse, MESSAGES), settings.stream)
-    except NoTable:
-        return Archived()
 
 
 def _add(
@@ -342,9 +334,11 @@ def _source(spark: Spark, settings: IngestSettings) -> Iterator[Source]:
     stream = settings.stream
     if settings.server is not None:
         of_stream = _stream_settings(settings, settings.from_stream or stream)
-        kind, may_be_empty = "jetstream", settings.may_be_empty
         yield StreamSource(
-            settings.server, of_stream, settings.publish_messages, kind, may_be_empty
+            settings.server,
+            of_stream,
+            settings.publish_messages,
+            may_be_empty=settings.may_be_empty,
         )
     elif settings.backup is not None:
         backup = open_backup(settings.backup)

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
-from jobs.errors import ArchiveError, NoTable
+from jobs.errors import ArchiveError
 from jobs.jetstream.connection import connection
 from jobs.jetstream.stream import StreamState, message_at, sequence_at, stream_state
 from jobs.settings.connection import NatsSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import open_table
+from jobs.warehouse.tables import find_table
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,13 @@ def measure_lags(
         ArchiveError: the server cannot be reached.
         WarehouseError: the table cannot be read.
     """
-    try:
-        table = open_table(warehouse, MESSAGES)
-    except NoTable:
-        table = None
+    table = find_table(warehouse, MESSAGES)
 
     async def measure() -> dict[str, Lag | ArchiveError]:
         lags: dict[str, Lag | ArchiveError] = {}
         async with connection(nats) as client:
             for stream, name in streams.items():
-                archived = Archived() if table is None else Archived.of(table, stream)
+                archived = Archived.of(table, stream)
                 end, had = archived.end, archived.coverage.ranges
                 try:
                     state = await stream_state(client, nats, name)

@@ -125,7 +125,7 @@ def _incomplete(warehouse: Warehouse, branches: list[Branch], days: Collection[D
         for file in data_files(branch):
             rows[key(file)] += file.record_count
     for stream, day in days:
-        archived = {} if messages is None else Archived.of(messages, stream).days
+        archived = Archived.of(messages, stream).days
         count, _ = archived.get(day, (rows[stream, day], ""))
         if count != rows[stream, day]:
             name = branches[0].branch

@@ -44,7 +44,7 @@ from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import find_table, open_table, rows_of
 from jobs.warehouse.versions import find as find_version
-from nats_transform.kernel.coverage import NONE, Coverage
+from nats_transform.kernel.coverage import Coverage
 from nats_transform.mappings.subject import decode, encode
 from nats_transform.words import plural
 
@@ -134,9 +134,8 @@ class _Run:
     def __init__(self, settings: ReplaySettings, archive: Selection) -> None:
         self.settings, self.archive = settings, archive
         self.stream = source_stream(settings.stream)
-        messages = find_table(settings.warehouse, MESSAGES)
-        accounts = Archived.of(messages, settings.stream) if messages else Archived()
-        self.archived = accounts.coverage if messages else NONE
+        accounts = Archived.of(find_table(settings.warehouse, MESSAGES), settings.stream)
+        self.archived = accounts.coverage
         apart = rows_of(settings.warehouse, QUARANTINED, settings.stream, settings.days)
         there = archive.messages + apart
         untransformed = max(accounts.digest_of(settings.days).rows - there, 0)

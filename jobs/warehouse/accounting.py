@@ -84,9 +84,9 @@ class Archived(BaseModel):
     erased: tuple[Tombstone, ...] = ()
 
     @classmethod
-    def of(cls, table: Table, stream: str) -> Archived:
-        """What a table has of a stream."""
-        text = table.properties.get(PROPERTY + cls.key(stream))
+    def of(cls, table: Table | None, stream: str) -> Archived:
+        """What a table has of a stream; nothing if there is no table."""
+        text = None if table is None else table.properties.get(PROPERTY + cls.key(stream))
         return cls.model_validate_json(text) if text else cls()
 
     @classmethod
