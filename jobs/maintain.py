@@ -41,7 +41,6 @@ from jobs.warehouse.tables import (
     warehouse_errors,
 )
 
-RETENTION = timedelta(days=7)
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # nothing is older
 
 

@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.table import Table
 
 from jobs.errors import NoTable
-from jobs.maintain import RETENTION, Removed, maintain
+from jobs.maintain import Removed, maintain
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES
@@ -27,6 +27,7 @@ from tests.support.refused import refused
 
 STREAM = "S"
 DAY = date(2026, 1, 1)
+RETENTION = timedelta(days=7)
 LATER = datetime.now(UTC) + timedelta(days=8)
 
 
