@@ -41,13 +41,13 @@ def job_error(error: Exception) -> JobError:
     try:
         text = str(error)
     except (Py4JError, ConnectionError):  # py4j asks the JVM for the text
-        return _gone()
+        return JobError("spark-gone")
     if _is_of_a_lost_server(error, text):
         return JobError("spark-connect-gone")
     # Errors of py4j itself do not say what happened in the JVM.
     is_mute = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
     if isinstance(error, ConnectionError) or (is_mute and "\n" not in text.strip()):
-        return _gone()
+        return JobError("spark-gone")
     for line in text.splitlines():
         if raised := re.match(r"(?:jobs|nats_transform)\.[a-z_.]*\.([A-Z]\w*): (.+)", line):
             # An error of the library has no kind of its own here.
@@ -72,10 +72,6 @@ def _is_of_a_lost_server(error: Exception, text: str) -> bool:
     return getattr(code, "name", "") == "UNAVAILABLE" or bool(
         re.search(r"INVALID_HANDLE\.(SESSION|OPERATION)_|RESPONSE_ALREADY_RECEIVED", text)
     )
-
-
-def _gone() -> JobError:
-    return JobError("spark-gone")
 
 
 def _kinds() -> dict[str, type[JobError]]:
