@@ -156,8 +156,8 @@ class _Export:
             self.rows = self._selected(TRANSFORMED, fates)
         else:
             self.rows = self._selected(MESSAGES, None)
-        left_out = sorted(self.rows.fates.items()) if fates is not None else []
-        self.left_out = {fate: n for fate, n in left_out if fates and fate not in fates}
+        counts = sorted(self.rows.fates.items())
+        self.left_out = {fate: n for fate, n in counts if fates and fate not in fates}
         self.total = self.rows.messages - sum(self.left_out.values())
         self.schedules = 0
         self.rewriting = Rewriting()
