@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -50,17 +50,17 @@ class PlanResult:
     """A plan and its folder, or the reasons why there is none.
 
     Attributes:
+        folder: the folder of the plan; null if nothing is written.
         plan: the plan; null if there is no safe one.
         blocked: the findings that prevent a plan.
-        folder: the folder of the plan; null if nothing is written.
         streams, consumers: how many of each were looked at.
         streams_from: the server, folder or file that showed them; null if none was asked.
         not_looked_at: what the plan knows nothing about.
     """
 
-    plan: Plan | None
-    blocked: tuple[Blocked, ...] = ()
     folder: Path | None = None
+    plan: Plan | None = None
+    blocked: tuple[Blocked, ...] = ()
     streams: int = 0
     consumers: int = 0
     streams_from: str | None = None
@@ -69,18 +69,6 @@ class PlanResult:
     def fails(self, level: str) -> bool:
         """Whether there is no plan; `refused` is the only level."""
         return self.plan is None
-
-    def as_json(self) -> dict[str, Any]:
-        """One JSON document: folder, plan, blocked, and what was looked at."""
-        return {
-            "folder": None if self.folder is None else str(self.folder),
-            "plan": None if self.plan is None else self.plan.model_dump(mode="json"),
-            "blocked": [blocked.model_dump() for blocked in self.blocked],
-            "streams": self.streams,
-            "consumers": self.consumers,
-            "streams_from": self.streams_from,
-            "not_looked_at": [asdict(unseen) for unseen in self.not_looked_at],
-        }
 
 
 def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
@@ -142,9 +130,9 @@ def _plan(
             clusters=_clusters(census, settings),
         )
     except NoPlan as error:
-        return PlanResult(None, error.blocked, **shown)
+        return PlanResult(blocked=error.blocked, **shown)
     if not draft.steps:
-        return PlanResult(draft, **shown)
+        return PlanResult(plan=draft, **shown)
     usual = PlanSettings.model_fields
     criteria = {
         name: value
@@ -163,7 +151,7 @@ def _plan(
     texts = files(draft, dict(configs(settings)), whole | {PAGE: render(draft)})
     write_folder(settings.out, texts)
     plan = Plan.model_validate_json(texts[PLAN])
-    return PlanResult(plan, folder=settings.out, **shown)
+    return PlanResult(settings.out, plan, **shown)
 
 
 def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, str]]:
