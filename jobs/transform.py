@@ -12,7 +12,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import date
 from functools import partial
 from importlib import metadata
@@ -239,7 +238,16 @@ def transform(
 
     check = None
     if not settings.no_checks:
-        check = replace(_check(settings, mappings, result, archive, target), also=also)
+        suite = transformed_messages_suite(
+            mappings,
+            archive=archive,
+            seed=settings.seed,
+            version=version,
+            before=_before(target, result),
+            tolerance=settings.tolerance,
+            confidence=settings.confidence,
+        )
+        check = gate.Check(specs.TRANSFORMED, suite, also)
     passage = gate.publish(
         spark,
         target,
@@ -273,26 +281,6 @@ def _check_accounts(stream: str, messages: int, read: Digest, archive: Digest) -
     else:
         return
     raise AccountingError("transform-differs", stream=stream, fault=fault)
-
-
-def _check(
-    settings: TransformSettings,
-    mappings: AccountMappings,
-    result: TransformResult,
-    archive: Digest,
-    target: Table,
-) -> gate.Check:
-    """What must hold of the rows."""
-    suite = transformed_messages_suite(
-        mappings,
-        archive=archive,
-        seed=settings.seed,
-        version=result.mapping_version,
-        before=_before(target, result),
-        tolerance=settings.tolerance,
-        confidence=settings.confidence,
-    )
-    return gate.Check(specs.TRANSFORMED, suite)
 
 
 def check_sequences(
