@@ -373,11 +373,10 @@ class _Run:
                     advance()
             await self._look_at_subjects(client, target, before, sent)
         finally:
-            progress = chain.progress
-            self.held += progress.sent + progress.already
-            result.already = max(already + progress.already - result.sent, 0)
-            result.sent += progress.sent
-            result.breaks += progress.breaks
+            self.held += chain.sent + chain.already
+            result.already = max(already + chain.already - result.sent, 0)
+            result.sent += chain.sent
+            result.breaks += chain.breaks
 
     async def _messages(self, making: Making) -> AsyncGenerator[Outgoing]:
         """The messages by sequence. Another thread reads the files while messages are sent."""

@@ -23,7 +23,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from nats import errors as nats_errors
@@ -71,23 +70,14 @@ class StreamReplaced(StreamLost):
     """The stream was deleted, and another one has its name."""
 
 
-@dataclass
-class Progress:
-    """The counts of a chain.
+class Chain:
+    """Sends messages of one archived stream and mapping version; a `Sink` of the answers.
 
     Attributes:
         sent: how many messages this chain stored.
         already: how many messages another replay stored meanwhile.
         breaks: how often the chain broke.
     """
-
-    sent: int = 0
-    already: int = 0
-    breaks: int = 0
-
-
-class Chain:
-    """Sends messages of one archived stream and mapping version; a `Sink` of the answers."""
 
     def __init__(
         self,
@@ -101,7 +91,7 @@ class Chain:
         rate: float | None,
     ) -> None:
         self.sid = 0
-        self.progress = Progress()
+        self.sent = self.already = self.breaks = 0
         self._client, self._nats, self._target = client, nats, target
         self._version, self._stream = version, stream
         self._window, self._rate = window, rate
@@ -150,7 +140,7 @@ class Chain:
             await self._room_for(self._window - 1)
         # This is looked up after the wait, because another replay may have stored it meanwhile.
         if self._elsewhere and self._is_elsewhere(message.seq):
-            self.progress.already += 1
+            self.already += 1
             return
         if self._rate:
             await self._wait_for_turn(self._rate)
@@ -277,7 +267,7 @@ class Chain:
         while self._waiting and self._waiting[0][0] <= number:
             stored, _ = self._waiting.popleft()
             self._unanswered.discard(stored)
-            self.progress.sent += 1
+            self.sent += 1
         self._last = max(self._last, seq)
         self._stuck, self._tries = None, 0
 
@@ -285,7 +275,7 @@ class Chain:
 
     async def _mend(self) -> None:
         """Finds out what was stored, and sends the rest in a new chain."""
-        self.progress.breaks += 1
+        self.breaks += 1
         await self._last_answers()
         there = await self._news()
         last = self._read_to
@@ -374,10 +364,10 @@ class Chain:
         kept = deque[tuple[int, Outgoing]]()
         for number, message in self._waiting:
             if message.seq in others:
-                self.progress.already += 1
+                self.already += 1
                 self._stuck = None
             elif message.seq <= ours:
-                self.progress.sent += 1
+                self.sent += 1
                 self._stuck = None
             else:
                 kept.append((number, message))

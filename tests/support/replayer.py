@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.jetstream.chain import Chain, Outgoing, Progress
+from jobs.jetstream.chain import Chain, Outgoing
 from jobs.jetstream.connection import connection
 from jobs.jetstream.stream import stream_state
 from jobs.jetstream.target import SOURCE, Target
@@ -24,7 +24,7 @@ async def replay(
     rate: float | None = None,
     patience: float = 30.0,
     width: int = 0,
-) -> Progress:
+) -> Chain:
     """Sends the messages 1..count that the stream does not have."""
     nats = NatsSettings(servers=url, patience=patience)
     async with connection(nats) as client:
@@ -39,4 +39,4 @@ async def replay(
             for seq in range(1, count + 1):
                 if seq not in there:
                     await chain.send(outgoing(stream, seq, width))
-        return chain.progress
+        return chain

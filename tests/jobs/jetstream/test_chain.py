@@ -18,7 +18,7 @@ from nats import connect
 
 import jobs.jetstream.chain
 from jobs.errors import JobError
-from jobs.jetstream.chain import Progress, StreamLost
+from jobs.jetstream.chain import Chain, StreamLost
 from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
@@ -47,7 +47,7 @@ def stored(stream: Stream) -> list[int]:
     return [number for number in asyncio.run(read()) if number > 0]
 
 
-def sent(stream: Stream, count: int, **more: Any) -> Progress:
+def sent(stream: Stream, count: int, **more: Any) -> Chain:
     return asyncio.run(replay(stream.server.url, stream.name, count, **more))
 
 
@@ -84,7 +84,7 @@ def test_several_replays_at_once(stream: Stream) -> None:
 def test_beside_another_client(stream: Stream) -> None:
     """It writes into the stream all the time; its messages are the negative numbers."""
 
-    async def work() -> Progress:
+    async def work() -> Chain:
         client = await connect(stream.server.url)
         js = client.jetstream()
 
@@ -108,7 +108,7 @@ def test_beside_another_client(stream: Stream) -> None:
 def test_somebody_else_answers_into_the_inbox(stream: Stream) -> None:
     """Whoever gets the messages sees the subject for the answers, and a service answers."""
 
-    async def work() -> Progress:
+    async def work() -> Chain:
         client = await connect(stream.server.url)
 
         async def answer(message: Any) -> None:
@@ -176,7 +176,7 @@ def own() -> Iterator[NatsServer]:
 
 def meanwhile(
     stream: Stream, count: int, moment: int, act: Callable[[], object], **more: Any
-) -> Progress:
+) -> Chain:
     """A replay, and something that is done once so many messages are stored."""
     with ThreadPoolExecutor() as pool:
         running = pool.submit(sent, stream, count, rate=2000, **more)
