@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
@@ -23,12 +22,11 @@ from jobs.jetstream.reader import stored_messages
 from jobs.jetstream.stream import JetStreamSettings
 from jobs.progress import advance, step
 from jobs.settings.base import utc
-from jobs.sources.backup import Backup
+from jobs.sources.backup import Backup, opened
 from jobs.sources.source import ReadTask, Span
 from jobs.warehouse.rows import DAY_NS
 from jobs.warehouse.tables import times_of
 from nats_transform.backup.archive import Batch, Head, Point, read_head, read_messages
-from nats_transform.errors import InvalidBackup
 from nats_transform.kernel.coverage import NONE, Coverage
 from nats_transform.kernel.covering import Covering
 
@@ -91,7 +89,7 @@ class ArchiveReader:
 
     def batches(self, part: Part) -> Iterator[Batch]:
         """The messages of a part, whatever their subjects."""
-        with _opened(self.path) as file:
+        with opened(self.path) as file:
             start, first, last = part
             for batch in read_messages(file, start):
                 begin, end = np.searchsorted(batch.sequences, [first, last + 1])
@@ -110,21 +108,6 @@ class ArchiveReader:
 @cache
 def _covering(subject: str) -> Covering:
     return Covering([subject])
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[pa.NativeFile]:
-    try:
-        with path.open("rb") as file:
-            yield file
-    except InvalidBackup as error:
-        raise ArchiveError(
-            "backup-file-damaged", folder=path.parent, name=path.name, reason=error
-        ) from error
-    except OSError as error:
-        raise ArchiveError(
-            "backup-file-unreadable", folder=path.parent, name=path.name, reason=error
-        ) from error
 
 
 @dataclass
@@ -146,7 +129,7 @@ class ArchiveSource:
 
     @cached_property
     def _head(self) -> Head:
-        with _opened(self.backup.content) as file:
+        with opened(self.backup.content) as file:
             head = read_head(file)
         for key in ("messages", "bytes", "first_seq", "last_seq"):
             if head.state[key] != self.backup.state[key]:
@@ -166,7 +149,7 @@ class ArchiveSource:
         runs: list[Run] = []
         read, day, reader = 0, -(2**63), self._reader
         what = f"checking {self.backup.folder}"
-        with step(what, self._head.state["messages"]), _opened(self.backup.content) as file:
+        with step(what, self._head.state["messages"]), opened(self.backup.content) as file:
             for batch in read_messages(file, self._head.messages):
                 read += len(batch)
                 advance(len(batch))

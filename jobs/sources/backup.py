@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import nats.errors
 from pydantic import BaseModel, ValidationError
@@ -89,14 +89,31 @@ class Backup:
         Raises:
             ArchiveError: its content cannot be read.
         """
-        try:
-            with self.content.open("rb") as file:
-                return first_bytes(file) == MAGIC
-        except (InvalidBackup, OSError) as error:
-            reason = error if isinstance(error, InvalidBackup) else text_of(error)
-            raise ArchiveError(
-                "backup-file-damaged", folder=self.folder, name=self.content.name, reason=reason
-            ) from error
+        with opened(self.content) as file:
+            return first_bytes(file) == MAGIC
+
+
+@contextmanager
+def opened(content: Path) -> Iterator[BinaryIO]:
+    """The file with the messages of a backup.
+
+    Raises:
+        ArchiveError: it cannot be read, or is damaged.
+    """
+    try:
+        with content.open("rb") as file:
+            yield file
+    except InvalidBackup as error:
+        raise ArchiveError(
+            "backup-file-damaged", folder=content.parent, name=content.name, reason=error
+        ) from error
+    except OSError as error:
+        raise ArchiveError(
+            "backup-file-unreadable",
+            folder=content.parent,
+            name=content.name,
+            reason=text_of(error),
+        ) from error
 
 
 def open_backup(folder: Path) -> Backup:
