@@ -67,12 +67,7 @@ TABLE_CONFIG = {
 }
 
 
-def started(spark: Spark) -> SparkSession:
-    """The session that a job was given, started now if it was given a function."""
-    return spark() if callable(spark) else spark
-
-
-def spark_session(settings: SparkSettings | None = None) -> SparkSession:
+def spark_session(settings: SparkSettings) -> SparkSession:
     """The session for these settings; the active one if there is one.
 
     Raises:
@@ -83,7 +78,6 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
 
     from jobs.spark_errors import SPARK_ERRORS
 
-    settings = settings or SparkSettings()
     builder = SparkSession.builder.appName("nats-transform")
     for key, value in TABLE_CONFIG.items():
         builder = builder.config(key, value)

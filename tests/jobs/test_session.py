@@ -54,7 +54,7 @@ def test_java_is_checked(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # else it has its Java
     with refused(SparkUnavailable, code, **fields) as caught:
-        spark_session()
+        spark_session(SparkSettings())
     assert "\n" not in str(caught.value)
 
 
@@ -63,7 +63,7 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     with refused(SparkUnavailable, "no-java"):
-        spark_session()
+        spark_session(SparkSettings())
 
 
 def test_master_and_remote_exclude_each_other() -> None:
