@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Spark: TypeAlias = "SparkSession | Callable[[], SparkSession]"
 """A session, or a function that gives one; every job takes this.
 
-A job calls `started` after all checks that need no Spark, so that their errors come before Spark
-starts.
+A job asks `jobs.files.engine.session_for` for it after all checks that need no Spark, so that their
+errors come before Spark starts.
 """
 
 JAVAS = range(17, 24)  # Java 24 took away `Subject.getSubject`, which Hadoop calls

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from jobs.errors import JobError
 from jobs.progress import current, step
-from jobs.session import SessionOnDemand, Spark, started
+from jobs.session import SessionOnDemand, Spark
 from jobs.startup import without_pandas
 from nats_transform.errors import NatsTransformError
 
@@ -56,7 +56,9 @@ def session_for(spark: Spark, size: int, most: int = PROCESS_BYTES) -> SparkSess
     """
     engine = spark.engine if isinstance(spark, SessionOnDemand) else "spark"
     is_large = engine == "auto" and size > most and find_spec("pyspark") is not None
-    return started(spark) if engine == "spark" or is_large else None
+    if engine == "spark" or is_large:
+        return spark() if callable(spark) else spark
+    return None
 
 
 def engine_of(session: SparkSession | None) -> str:
