@@ -106,12 +106,11 @@ def write_counts(
     Raises:
         WarehouseError: the file cannot be written.
     """
-    days = (day - date(1970, 1, 1)).days
     columns = dict(zip(groups.schema.names, groups.columns, strict=True))
     columns |= {name: columns[name].view(pa.string()) for name in ("subject", "cluster")}
     columns["carries"] = words(columns["carries"])
     columns["stream"] = constant(stream, len(groups))
-    columns["day"] = pa.array(np.full(len(groups), days, np.int32)).view(pa.date32())
+    columns["day"] = pa.repeat(pa.scalar(day), len(groups))
     counts = pa.RecordBatch.from_pydict(columns)
     with Writer(storage, folder, day.isoformat(), schema) as writer:
         writer.write(stored_rows(counts, schema))
