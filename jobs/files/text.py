@@ -20,8 +20,8 @@ from jobs.warehouse.raw import RAW, readable
 Columns = dict[str, pa.Array]
 
 
-def restored(batch: pa.RecordBatch) -> Columns:
-    """Converts a batch that a table stores into columns as jobs use them."""
+def restored_rows(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
+    """Some columns of a batch that a table stores, as jobs use them."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name in [name for name in columns if name + RAW in columns and name != "headers"]:
         raw = columns.pop(name + RAW)
@@ -32,12 +32,6 @@ def restored(batch: pa.RecordBatch) -> Columns:
             columns[name] = pc.coalesce(raw, text.view(pa.binary())).view(pa.string())
     if "headers_raw" in columns and not is_text(columns["headers_raw"]):
         _restore_headers(columns)
-    return columns
-
-
-def restored_rows(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
-    """Some columns of `restored`, as rows."""
-    columns = restored(batch)
     return pa.RecordBatch.from_pydict({name: columns[name] for name in names})
 
 

@@ -10,8 +10,9 @@ hold any bytes in their text columns. For each such column a table stores
 For headers, `headers_raw` has the stored block wherever the pairs in `headers` do not reproduce it;
 so it also has every block with bytes that are not UTF-8.
 
-`stored` and `restored` of `jobs.files.text` are the only two functions that convert between the two
-forms; every write and every read of a table uses them. Digests are computed from the rows of jobs.
+`stored` and `restored_rows` of `jobs.files.text` are the only two functions that convert between
+the two forms; every write and every read of a table uses them. Digests are computed from the rows
+of jobs.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from jobs.files.commit import arrow_schema, data_file
 from jobs.files.read import Piece, batches
 from jobs.files.storage import Storage
-from jobs.files.text import restored, stored
+from jobs.files.text import restored_rows, stored
 from jobs.files.write import Writer
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES, TableSpec
@@ -133,9 +133,10 @@ def rows_of(warehouse: Warehouse, stream: str = "S", spec: TableSpec = MESSAGES)
     found = []
     for file in data_files(table, stream):
         for batch in batches(storage, Piece(file.file_path), schema):
+            restored = restored_rows(batch, spec.rows.names)
             columns = {
                 name: column.cast(_BYTES.get(name, column.type)).to_pylist()
-                for name, column in restored(batch).items()
+                for name, column in zip(restored.schema.names, restored.columns, strict=True)
             }
             rows = zip(*columns.values(), strict=True)
             found += [SimpleNamespace(**dict(zip(columns, row, strict=True))) for row in rows]
