@@ -27,7 +27,7 @@ from jobs import gate
 from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, JobError
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.engine import engine_of, run, session_for
-from jobs.files.ingest import IngestTask, Part
+from jobs.files.ingest import DayFile, IngestTask
 from jobs.files.storage import Storage
 from jobs.jetstream.account import fits, stream_origins
 from jobs.jetstream.stream import JetStreamSettings
@@ -267,8 +267,8 @@ def _add(
     stored = arrow_schema(table.schema(), frozenset(WORDS))
     with new_files(table) as folder:
         work = IngestTask(Storage.of(table), folder, stored, read)
-        parts = [part for parts in run(work, tasks, session) for part in parts]
-        by_day = _totals(parts, settings.stream)
+        files = [file for of_task in run(work, tasks, session) for file in of_task]
+        by_day = _totals(files, settings.stream)
         added = sum(by_day.values(), Total())
         least = source.count(span)
         if not least <= added.digest.rows <= span.messages:
@@ -283,7 +283,7 @@ def _add(
             )
         has = (span.all if span.has is None else span.has) | span.lost
         now = archived.add(has, span.all | span.gone, by_day, settings.subject)
-        new = staged(table, folder, (part.written for part in parts))
+        new = staged(table, folder, (file.written for file in files))
     explained = archived.coverage | span.lost | (span.all - (span.has or NONE))
     suite = messages_suite(added.digest, explained.ranges)
     passage = gate.publish(
@@ -309,23 +309,23 @@ def _add(
     return by_day, passage
 
 
-def _totals(parts: Iterable[Part], stream: str) -> dict[date, Total]:
+def _totals(files: Iterable[DayFile], stream: str) -> dict[date, Total]:
     """What the files have of each day.
 
     Raises:
         AccountingError: a file does not have as many rows as were read for it.
     """
     totals: dict[date, Total] = {}
-    for part in parts:
-        if part.written.rows != part.total.digest.rows:
+    for file in files:
+        if file.written.rows != file.total.digest.rows:
             raise AccountingError(
                 "ingest-file-differs",
                 stream=stream,
-                rows=part.total.digest.rows,
-                path=part.written.path,
-                written=part.written.rows,
+                rows=file.total.digest.rows,
+                path=file.written.path,
+                written=file.written.rows,
             )
-        totals[part.day] = totals.get(part.day, Total()) + part.total
+        totals[file.day] = totals.get(file.day, Total()) + file.total
     return totals
 
 

@@ -26,7 +26,7 @@ MOST_OPEN = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DayFile:
     """Messages of one day in one file.
 
     Attributes:
@@ -52,18 +52,18 @@ class IngestTask:
     stored: pa.Schema
     read: Callable[[Any], Iterator[pa.RecordBatch]]
 
-    def __call__(self, task: Any) -> list[Part]:
+    def __call__(self, task: Any) -> list[DayFile]:
         """The files that the task wrote; an error deletes them.
 
         Raises:
             JobError: the messages cannot be read, or a file cannot be written.
         """
-        parts: list[Part] = []
+        files: list[DayFile] = []
         writers: dict[date, Writer] = {}
         totals: dict[date, Total] = {}
 
         def close(day: date) -> None:
-            parts.append(Part(day, writers.pop(day).close(), totals.pop(day)))
+            files.append(DayFile(day, writers.pop(day).close(), totals.pop(day)))
 
         with ExitStack() as undo:
             for rows in self.read(task):
@@ -82,7 +82,7 @@ class IngestTask:
                 advance(len(rows))
             for day in list(writers):
                 close(day)
-        return parts
+        return files
 
 
 def by_day(rows: pa.RecordBatch) -> Iterator[tuple[date, pa.RecordBatch]]:
