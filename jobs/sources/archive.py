@@ -36,7 +36,7 @@ _LIMITS = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
 
 
 @dataclass(frozen=True)
-class Run:
+class Stretch:
     """Messages that follow each other, up to the first message of a later day.
 
     Attributes:
@@ -53,7 +53,7 @@ class Run:
     latest: int
 
 
-Part = tuple[Point, int, int]
+Section = tuple[Point, int, int]
 """What a task reads: from a place in the file on, the first and the last sequence."""
 
 
@@ -68,13 +68,13 @@ class ArchiveReader:
     path: Path
     settings: JetStreamSettings
 
-    def __call__(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """The messages of a part, in batches of rows.
+    def __call__(self, section: Section) -> Iterator[pa.RecordBatch]:
+        """The messages of a section, in batches of rows.
 
         Raises:
             ArchiveError: the archive is damaged.
         """
-        for batch in self.batches(part):
+        for batch in self.batches(section):
             rows = stored_messages(
                 self.settings,
                 batch.sequences,
@@ -87,10 +87,10 @@ class ArchiveReader:
                 rows = rows.filter(pa.array(self.wanted(batch)))
             yield rows
 
-    def batches(self, part: Part) -> Iterator[Batch]:
-        """The messages of a part, whatever their subjects."""
+    def batches(self, section: Section) -> Iterator[Batch]:
+        """The messages of a section, whatever their subjects."""
         with opened(self.path) as file:
-            start, first, last = part
+            start, first, last = section
             for batch in read_messages(file, start):
                 begin, end = np.searchsorted(batch.sequences, [first, last + 1])
                 if begin < end:
@@ -144,9 +144,9 @@ class ArchiveSource:
         return head
 
     @cached_property
-    def _runs(self) -> list[Run]:
+    def _stretches(self) -> list[Stretch]:
         """All messages of the archive, every byte of which was read for it."""
-        runs: list[Run] = []
+        stretches: list[Stretch] = []
         read, day, reader = 0, -(2**63), self._reader
         what = f"checking {self.backup.folder}"
         with step(what, self._head.state["messages"]), opened(self.backup.content) as file:
@@ -158,8 +158,8 @@ class ArchiveSource:
                 rises = np.flatnonzero(np.diff(days)) + 1
                 for start, end in zip([0, *rises], [*rises, len(batch)], strict=True):
                     day = int(days[start])
-                    runs.append(
-                        Run(
+                    stretches.append(
+                        Stretch(
                             batch.start,
                             int(batch.sequences[start]),
                             int(batch.sequences[end - 1]),
@@ -169,7 +169,7 @@ class ArchiveSource:
                         )
                     )
         self._check_count(read)
-        return runs
+        return stretches
 
     def _check_count(self, read: int) -> None:
         """A server may write fewer messages than it said at first, if a limit removed some."""
@@ -188,8 +188,8 @@ class ArchiveSource:
     def check(self, table: Table, have: Coverage) -> None:
         """Compares the first and last message that both have, by time."""
         label = self.settings.label or self.settings.stream
-        for place, runs in ((0, iter(self._runs)), (-1, reversed(self._runs))):
-            known = next(filter(None, (self._known(run, have) for run in runs)), None)
+        for place, stretches in ((0, iter(self._stretches)), (-1, reversed(self._stretches))):
+            known = next(filter(None, (self._known(stretch, have) for stretch in stretches)), None)
             if known is not None and times_of(table, label, known[place][0]) != [known[place][1]]:
                 raise ArchiveError(
                     "backup-of-other-stream",
@@ -198,12 +198,12 @@ class ArchiveSource:
                     label=label,
                 )
 
-    def _known(self, run: Run, have: Coverage) -> list[tuple[int, int]]:
-        """(sequence, time) of the wanted messages of a run that the table must have."""
+    def _known(self, stretch: Stretch, have: Coverage) -> list[tuple[int, int]]:
+        """(sequence, time) of the wanted messages of a stretch that the table must have."""
         known: list[tuple[int, int]] = []
-        if not run.messages or not have & Coverage.of([(run.first, run.last)]):
+        if not stretch.messages or not have & Coverage.of([(stretch.first, stretch.last)]):
             return known
-        for batch in self._batches(run.first, run.last):
+        for batch in self._batches(stretch.first, stretch.last):
             is_known = have.has(pa.array(batch.sequences)) & self._reader.wanted(batch)
             both = batch.sequences[is_known], batch.times[is_known]
             known += zip(*(column.tolist() for column in both), strict=True)
@@ -211,7 +211,7 @@ class ArchiveSource:
 
     def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
         """Spans that end at midnight (UTC), where the times of the messages let them."""
-        if not self._runs and not have:
+        if not self._stretches and not have:
             raise ArchiveError("backup-without-messages", folder=self.backup.folder)
         first, last = self._wanted_range()
         gone = Coverage.of([(first, min(last, self._head.messages.after))])
@@ -221,24 +221,26 @@ class ArchiveSource:
             while start <= end:
                 cut = self._end_of_span(start, end)
                 messages = self._count(start, cut)
-                parts = self._runs_of(start, cut)
-                size = parts[-1].start.position - parts[0].start.position if parts else 0
+                stretches = self._stretches_of(start, cut)
+                size = (
+                    stretches[-1].start.position - stretches[0].start.position if stretches else 0
+                )
                 spans.append(Span(start, cut, messages, size, gone=gone))
                 start = cut + 1
         return [span for span in spans if span.messages]
 
-    def tasks(self, span: Span, have: Coverage) -> tuple[ReadTask, Sequence[Part]]:
+    def tasks(self, span: Span, have: Coverage) -> tuple[ReadTask, Sequence[Section]]:
         """Parts of the span; none of its messages is in the table."""
-        runs = self._runs_of(span.first, span.last)
-        size = runs[-1].start.position - runs[0].start.position
+        stretches = self._stretches_of(span.first, span.last)
+        size = stretches[-1].start.position - stretches[0].start.position
         count = max(1, min(self.settings.readers, size // TASK_BYTES))
-        goals = [runs[0].start.position + size * n // count for n in range(1, count)]
-        places = [bisect_left(runs, goal, key=lambda run: run.start.position) for goal in goals]
+        goals = [stretches[0].start.position + size * n // count for n in range(1, count)]
+        places = [bisect_left(stretches, goal, key=lambda s: s.start.position) for goal in goals]
         starts = sorted({0, *places})
-        firsts = [span.first, *(runs[place].first for place in starts[1:])]
+        firsts = [span.first, *(stretches[place].first for place in starts[1:])]
         lasts = [*(first - 1 for first in firsts[1:]), span.last]
         parts = [
-            (runs[place].start, first, last)
+            (stretches[place].start, first, last)
             for place, first, last in zip(starts, firsts, lasts, strict=True)
         ]
         return self._reader, parts
@@ -251,7 +253,7 @@ class ArchiveSource:
     def _last(self) -> int:
         """The last sequence that the stream had: of a message, or of one that was deleted."""
         last = int(self._head.state["last_seq"])
-        return max(last, self._runs[-1].last) if self._runs else last
+        return max(last, self._stretches[-1].last) if self._stretches else last
 
     def _wanted_range(self) -> tuple[int, int]:
         settings = self.settings
@@ -268,39 +270,39 @@ class ArchiveSource:
         """The first sequence that was stored at or after a moment; one past the last if none."""
         since = utc(moment) - datetime(1970, 1, 1, tzinfo=UTC)
         ns = since // timedelta(microseconds=1) * 1000
-        run = next((run for run in self._runs if run.latest >= ns), None)
-        if run is None:
+        stretch = next((stretch for stretch in self._stretches if stretch.latest >= ns), None)
+        if stretch is None:
             return self._last + 1
-        batches = self._batches(run.first, run.last)
+        batches = self._batches(stretch.first, stretch.last)
         return next(int(b.sequences[b.times >= ns][0]) for b in batches if (b.times >= ns).any())
 
     def _end_of_span(self, start: int, end: int) -> int:
         """Ahead of the first message of a day that starts when enough messages have come."""
         messages, day = 0, None
-        for run in self._runs_of(start, end):
-            if day is not None and run.day > day:
-                return run.first - 1
-            messages += run.messages
+        for stretch in self._stretches_of(start, end):
+            if day is not None and stretch.day > day:
+                return stretch.first - 1
+            messages += stretch.messages
             if messages >= self.publish_messages:
-                day = run.day
+                day = stretch.day
         return end
 
     def _count(self, first: int, last: int) -> int:
         """How many wanted messages there are among these sequences."""
         count = 0
-        for run in self._runs_of(first, last):
-            if first <= run.first and run.last <= last:
-                count += run.messages
+        for stretch in self._stretches_of(first, last):
+            if first <= stretch.first and stretch.last <= last:
+                count += stretch.messages
                 continue
-            for batch in self._batches(max(first, run.first), min(last, run.last)):
+            for batch in self._batches(max(first, stretch.first), min(last, stretch.last)):
                 count += int(self._reader.wanted(batch).sum())
         return count
 
-    def _runs_of(self, first: int, last: int) -> list[Run]:
-        start = bisect_left(self._runs, first, key=lambda run: run.last)
-        end = bisect_left(self._runs, last + 1, key=lambda run: run.first)
-        return self._runs[start:end]
+    def _stretches_of(self, first: int, last: int) -> list[Stretch]:
+        start = bisect_left(self._stretches, first, key=lambda stretch: stretch.last)
+        end = bisect_left(self._stretches, last + 1, key=lambda stretch: stretch.first)
+        return self._stretches[start:end]
 
     def _batches(self, first: int, last: int) -> Iterator[Batch]:
-        runs = self._runs_of(first, last)
-        return self._reader.batches((runs[0].start, first, last)) if runs else iter(())
+        stretches = self._stretches_of(first, last)
+        return self._reader.batches((stretches[0].start, first, last)) if stretches else iter(())
