@@ -21,8 +21,8 @@ from typing import Any
 
 from jobs.files.storage import Storage
 from jobs.settings.ingest import IngestSettings
+from jobs.sources.blocks import ReadOnce
 from jobs.sources.dump import DumpSource
-from jobs.sources.dumps import ReadOnce
 from jobs.sources.files import find_files
 from jobs.sources.json_lines import open_json_lines
 from jobs.startup import without_pandas

@@ -36,8 +36,8 @@ from jobs.session import Spark
 from jobs.settings.ingest import IngestSettings
 from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import open_backup, restored
+from jobs.sources.blocks import ReadOnce
 from jobs.sources.dump import DumpSource
-from jobs.sources.dumps import ReadOnce
 from jobs.sources.files import find_files
 from jobs.sources.json_lines import open_json_lines
 from jobs.sources.parquet import open_parquet

@@ -17,7 +17,7 @@ from jobs.files.engine import end_if_told, run
 from jobs.files.scan import Scan
 from jobs.files.sequences import Run, Runs, find_repeated
 from jobs.progress import advance, step
-from jobs.sources.dumps import Block, ReadBlock
+from jobs.sources.blocks import Block, ReadBlock
 from jobs.sources.files import DumpFiles
 from jobs.sources.source import Span
 from jobs.warehouse.rows import Total

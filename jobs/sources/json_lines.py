@@ -19,7 +19,7 @@ from jobs.errors import ArchiveError
 from jobs.files.engine import run
 from jobs.files.storage import Storage
 from jobs.settings.ingest import DumpColumns, IngestSettings
-from jobs.sources.dumps import BLOCK_BYTES, Block, chosen, numbered
+from jobs.sources.blocks import BLOCK_BYTES, Block, chosen, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.layouts import READ, Layouts, Part
 from jobs.sources.line import JsonObject, Message, Parser, decode, parse_line

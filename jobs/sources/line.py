@@ -14,7 +14,7 @@ from typing import Any
 
 from jobs.errors import ArchiveError
 from jobs.settings.ingest import DumpColumns
-from jobs.sources.dumps import NO_TIME
+from jobs.sources.blocks import NO_TIME
 from jobs.sources.times import epoch_ns, exact_ns
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import InvalidValue

@@ -21,7 +21,7 @@ from jobs.files.read import rows_of_batch
 from jobs.files.storage import Storage
 from jobs.jetstream.headers import header_columns
 from jobs.settings.ingest import IngestSettings
-from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, chosen, numbered
+from jobs.sources.blocks import BLOCK_BYTES, NO_TIME, Block, chosen, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import EPOCH_UNITS, epoch_ns
 from jobs.warehouse.raw import RAW

@@ -12,11 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import jobs.sources.dumps
+import jobs.sources.blocks
 from jobs.ingest import ingest
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.sources.dumps import Block, ReadOnce
+from jobs.sources.blocks import Block, ReadOnce
 from jobs.sources.files import DumpFile
 from jobs.sources.json_lines import JsonLines
 from jobs.warehouse.rows import header_lists, rows_of
@@ -73,7 +73,7 @@ def test_a_block_that_was_not_read_to_its_end_is_read_again() -> None:
 def test_what_there_is_no_room_for_is_read_again(
     room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs.sources.dumps, "KEPT_BYTES", room)
+    monkeypatch.setattr(jobs.sources.blocks, "KEPT_BYTES", room)
     reader = Reader()
     with ReadOnce(reader) as once:
         assert rows(once) == rows(once) == rows(Reader())

@@ -1,4 +1,4 @@
-"""The parts that all dumps share: their columns, their blocks, and the choice of messages.
+"""The blocks that a dump is read in, and the choice of messages among their rows.
 
 The columns of a dump have the names of the table's columns, unless `DumpColumns` gives others. A
 dump needs `subject` and a time: `ts` or `time` (a timestamp, ISO 8601, or an epoch in s, ms, us or
