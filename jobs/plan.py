@@ -92,7 +92,9 @@ def _plan(
     spark: Spark, settings: PlanSettings, question: Question, census: PortableCensus | None
 ) -> PlanResult:
     accepted = read_accepted(settings.accept) if settings.accept else ()
-    certified = read_certificate(settings, question) if settings.certificate else None
+    certified = None
+    if settings.certificate is not None:
+        certified = read_certificate(settings.certificate, question.candidate)
     if census is None:
         from jobs.census_export import census_of_warehouse
         from jobs.dry_run.subjects import archived_days, with_named
@@ -220,26 +222,24 @@ def read_accepted(path: Path) -> tuple[Accepted, ...]:
     return entries
 
 
-def read_certificate(settings: PlanSettings, question: Question) -> tuple[str, Certified]:
+def read_certificate(file: Path, candidate: AccountMappings) -> tuple[str, Certified]:
     """The text of a certificate that the candidate holds, and what it says.
 
     Raises:
         PlanError: it is none, or of other mappings, or the server did not do as predicted.
     """
-    file = settings.certificate
-    assert file is not None  # noqa: S101 - only then it is asked for
     try:
         text = file.read_bytes().decode()
         certified = Certified.model_validate_json(text)
     except (OSError, ValueError) as error:
         raise PlanError("not-a-certificate", file=file, reason=text_of(error)) from error
-    candidate = mapping_version(question.candidate)
-    if certified.mapping_version != candidate:
+    version = mapping_version(candidate)
+    if certified.mapping_version != version:
         raise PlanError(
             "certificate-of-other-version",
             file=file,
             version=printable(certified.mapping_version[:12]),
-            candidate=candidate[:12],
+            candidate=version[:12],
         )
     if certified.divergences or not certified.holds or certified.tried <= 0:
         why = "it tried nothing" if certified.tried <= 0 else "it says that it does not hold"
