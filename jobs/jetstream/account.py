@@ -23,7 +23,15 @@ import nats.errors
 from pydantic import ValidationError
 
 from jobs.errors import ArchiveError, text_of
-from jobs.jetstream.answers import NO_JETSTREAM, ApiError, Consumers, Streams, User, parse_answer
+from jobs.jetstream.answers import (
+    NO_JETSTREAM,
+    ApiError,
+    Config,
+    Consumers,
+    Streams,
+    User,
+    parse_answer,
+)
 from jobs.jetstream.connection import RawClient, api, connection
 from jobs.settings.connection import NatsSettings
 from nats_transform.streams.stream import StreamConfig
@@ -72,9 +80,9 @@ async def _write(settings: NatsSettings, account: str, streams: Path, consumers:
     async with connection(settings) as client:
         await _check_account(client, settings, account)
         names = []
-        async for config in _streams(client, settings):
-            names.append(config["name"])
-            write(streams, names[-1], {"config": config})
+        async for stream in _streams(client, settings):
+            names.append(stream.name)
+            write(streams, stream.name, {"config": stream.model_dump(exclude_unset=True)})
         for name in names:
             subject = f"CONSUMER.LIST.{name}"
             async for consumer in _listed(client, settings, Consumers, subject, "consumers"):
@@ -95,8 +103,9 @@ async def account_streams(
     if account is not None:
         await _check_account(client, settings, account)
     try:
-        configs = [config async for config in _streams(client, settings)]
-        return tuple(map(StreamConfig.model_validate, configs))
+        streams = [stream async for stream in _streams(client, settings)]
+        shown = (stream.model_dump(exclude_unset=True) for stream in streams)
+        return tuple(map(StreamConfig.model_validate, shown))
     except ValidationError as error:
         raise ArchiveError(
             "streams-not-shown", where=settings.where, reason=text_of(error)
@@ -117,10 +126,9 @@ def stream_origins(settings: NatsSettings) -> dict[str, list[str]]:
     async def listed() -> dict[str, list[str]]:
         origins: dict[str, list[str]] = {}
         async with connection(settings) as client:
-            async for stream in _listed(client, settings, Streams, "STREAM.LIST", "streams"):
-                config = stream.config
-                copied = [config.mirror, *(config.sources or ())]
-                origins[config.name] = [o.name for o in copied if o and o.external is None]
+            async for stream in _streams(client, settings):
+                copied = [stream.mirror, *(stream.sources or ())]
+                origins[stream.name] = [o.name for o in copied if o and o.external is None]
         return origins
 
     return asyncio.run(listed())
@@ -139,9 +147,9 @@ def fits(stream: str, patterns: Iterable[str]) -> bool:
     )
 
 
-async def _streams(client: RawClient, settings: NatsSettings) -> AsyncIterator[dict[str, Any]]:
+async def _streams(client: RawClient, settings: NatsSettings) -> AsyncIterator[Config]:
     async for stream in _listed(client, settings, Streams, "STREAM.LIST", "streams"):
-        yield stream.config.model_dump(exclude_unset=True)
+        yield stream.config
 
 
 async def _listed(
