@@ -71,7 +71,7 @@ def measure_lags(
                 archived = Archived.of(table, stream)
                 end, had = archived.end, archived.coverage.ranges
                 try:
-                    state = await stream_state(client, nats, name)
+                    state = await stream_state(client, name)
                 except ArchiveError as error:
                     lags[stream] = error
                     continue
@@ -101,8 +101,8 @@ def first_missing_day(nats: NatsSettings, name: str, lag: Lag, start: date) -> d
     async def look() -> date | None:
         async with connection(nats) as client:
             midnight = datetime.combine(start, time(), UTC)
-            first = await sequence_at(client, nats, name, midnight, lag.state)
-            message = await message_at(client, nats, name, max(first, lag.last + 1))
+            first = await sequence_at(client, name, midnight, lag.state)
+            message = await message_at(client, name, max(first, lag.last + 1))
         return message and datetime.fromtimestamp(message[1] / 1e9, UTC).date()
 
     return asyncio.run(look())

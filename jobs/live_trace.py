@@ -202,9 +202,9 @@ async def _ask(
         prediction.cluster = client._server_info.get("cluster") or None
         _refuse(subject, prediction)
         prediction.cluster = cluster or prediction.cluster
-        prediction.streams = await account_streams(client, settings, prediction.account)
+        prediction.streams = await account_streams(client, prediction.account)
         version = str(client._server_info.get("version", ""))
-        events = await traced(client, settings, subject)
+        events = await traced(client, subject)
     hops = list(compare(subject, events, prediction))
     names = (events[0].mapped, *(step.to for event in events for step in event.of("si")))
     return LiveTrace(

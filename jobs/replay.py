@@ -162,7 +162,7 @@ class _Run:
             for attempt in range(_ATTEMPTS):
                 # First: what another replay stores from now on counts as sent by this one, too.
                 before = await self._counts(client)
-                state = await stream_state(client, self.settings.server, self.settings.to)
+                state = await stream_state(client, self.settings.to)
                 target = Target(self.settings.to, state, self.archived)
                 there = await self._there(target)
                 self._refuse(target)
@@ -188,7 +188,7 @@ class _Run:
                         raise
                     loss = error
                     continue
-                now = await stream_state(client, self.settings.server, target.name)
+                now = await stream_state(client, target.name)
                 result.target_messages = now.messages
                 result.removed = self._removed(target, now)
                 break
@@ -351,7 +351,7 @@ class _Run:
         settings, result = self.settings, self.result
         fault = lru_cache(_SUBJECTS)(target.fault)
         chain = Chain(
-            client, settings.server, target, version=self.version, stream=self.stream,
+            client, target, version=self.version, stream=self.stream,
             window=settings.window, rate=settings.rate,
         )  # fmt: skip
         already = written = 0
@@ -396,7 +396,7 @@ class _Run:
 
     async def _counts(self, client: RawClient) -> Counter[str] | None:
         try:
-            return await counts_by_subject(client, self.settings.server, self.settings.to)
+            return await counts_by_subject(client, self.settings.to)
         except ApiError:
             return None  # `stream_state` says what is wrong
 
@@ -420,7 +420,7 @@ class _Run:
         server = self.settings.server
         if before is None or (now := await self._counts(client)) is None:
             return
-        state = await stream_state(client, server, target.name)
+        state = await stream_state(client, target.name)
         if self.settings.allow & {"rollup", "ttl"} or self._removed(target, state):
             return
         for subject, count in sent.items():

@@ -471,7 +471,7 @@ def stored(nats: NatsSettings, stream: str) -> list[tuple[bytes, bytes]]:
 
     async def read() -> list[tuple[bytes, bytes]]:
         async with connection(nats) as client:
-            state = await stream_state(client, nats, stream)
+            state = await stream_state(client, stream)
         batches = read_range(nats, JetStreamSettings(stream=stream), 1, state.last, state)
         return [
             pair

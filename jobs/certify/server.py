@@ -220,10 +220,10 @@ async def _publish(
     async with connection(nats) as publisher, connection(nats) as watcher:
         for stream in streams:
             config = stream.model_dump(by_alias=True, exclude_unset=True)
-            await api(publisher, nats, Answer, f"STREAM.CREATE.{stream.name}", config)
+            await api(publisher, Answer, f"STREAM.CREATE.{stream.name}", config)
         delivered = await _deliver(publisher, watcher, subjects)
         version = str(publisher._server_info.get("version", ""))
-        return version, delivered, await _settled(publisher, nats, streams, expected(delivered))
+        return version, delivered, await _settled(publisher, streams, expected(delivered))
 
 
 async def _deliver(
@@ -253,10 +253,7 @@ async def _deliver(
 
 
 async def _settled(
-    client: RawClient,
-    nats: NatsSettings,
-    streams: Sequence[StreamConfig],
-    expected: Mapping[str, int],
+    client: RawClient, streams: Sequence[StreamConfig], expected: Mapping[str, int]
 ) -> dict[str, StreamState]:
     """The states of the streams once they hold what is expected, or nothing more comes.
 
@@ -265,7 +262,7 @@ async def _settled(
     are_late = any(any(stream.upstreams) for stream in streams)
     before, moved = None, time.monotonic()
     while True:
-        infos = {s.name: await stream_info(client, nats, s.name) for s in streams}
+        infos = {s.name: await stream_info(client, s.name) for s in streams}
         upstreams = [up for info in infos.values() for up in (info.mirror, *(info.sources or ()))]
         counts = Counter({name: info.state.messages for name, info in infos.items()})
         are_known = all(up.active >= 0 and not up.lag for up in upstreams if up is not None)

@@ -45,13 +45,13 @@ async def _census(
         names = [stream] if stream else [c.name for c in streams if c.mirror is None]
         configs = {config.name: config for config in streams}
         for name in names:
-            info = await stream_info(client, nats, name)
+            info = await stream_info(client, name)
             if not info.state.messages:
                 continue
             infos.append(info)
             mean = info.state.bytes / info.state.messages
             with step(f"counting the subjects of {name}", info.state.num_subjects, "subjects"):
-                async for page in pages_of_subjects(client, nats, info):
+                async for page in pages_of_subjects(client, info):
                     rows.append(_rows(page if stream else _published(configs[name], page), mean))
                     if sum(map(len, rows)) > _MOST:
                         raise ArchiveError("live-too-many-subjects", where=nats.where, most=_MOST)

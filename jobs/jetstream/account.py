@@ -78,14 +78,14 @@ async def _write(settings: NatsSettings, account: str, streams: Path, consumers:
         (folder / f"{name}.json").write_text(json.dumps(document, sort_keys=True), "utf-8")
 
     async with connection(settings) as client:
-        await _check_account(client, settings, account)
+        await _check_account(client, account)
         names = []
-        async for stream in _streams(client, settings):
+        async for stream in _streams(client):
             names.append(stream.name)
             write(streams, stream.name, {"config": stream.model_dump(exclude_unset=True)})
         for name in names:
             subject = f"CONSUMER.LIST.{name}"
-            async for consumer in _listed(client, settings, Consumers, subject, "consumers"):
+            async for consumer in _listed(client, Consumers, subject, "consumers"):
                 if consumer.config.durable_name:  # others come and go
                     config = consumer.config.model_dump(exclude_unset=True)
                     shown = {"stream_name": name, "name": consumer.name, "config": config}
@@ -93,7 +93,7 @@ async def _write(settings: NatsSettings, account: str, streams: Path, consumers:
 
 
 async def account_streams(
-    client: RawClient, settings: NatsSettings, account: str | None = None
+    client: RawClient, account: str | None = None
 ) -> tuple[StreamConfig, ...]:
     """The streams of the account; none if it has no JetStream.
 
@@ -101,14 +101,14 @@ async def account_streams(
         ArchiveError: the user is of another account, or the server has something else to show.
     """
     if account is not None:
-        await _check_account(client, settings, account)
+        await _check_account(client, account)
     try:
-        streams = [stream async for stream in _streams(client, settings)]
+        streams = [stream async for stream in _streams(client)]
         shown = (stream.model_dump(exclude_unset=True) for stream in streams)
         return tuple(map(StreamConfig.model_validate, shown))
     except ValidationError as error:
         raise ArchiveError(
-            "streams-not-shown", where=settings.where, reason=text_of(error)
+            "streams-not-shown", where=client.where, reason=text_of(error)
         ) from error
     except ApiError as error:
         if error.err_code != NO_JETSTREAM:
@@ -126,7 +126,7 @@ def stream_origins(settings: NatsSettings) -> dict[str, list[str]]:
     async def listed() -> dict[str, list[str]]:
         origins: dict[str, list[str]] = {}
         async with connection(settings) as client:
-            async for stream in _streams(client, settings):
+            async for stream in _streams(client):
                 copied = [stream.mirror, *(stream.sources or ())]
                 origins[stream.name] = [o.name for o in copied if o and o.external is None]
         return origins
@@ -147,13 +147,13 @@ def fits(stream: str, patterns: Iterable[str]) -> bool:
     )
 
 
-async def _streams(client: RawClient, settings: NatsSettings) -> AsyncIterator[Config]:
-    async for stream in _listed(client, settings, Streams, "STREAM.LIST", "streams"):
+async def _streams(client: RawClient) -> AsyncIterator[Config]:
+    async for stream in _listed(client, Streams, "STREAM.LIST", "streams"):
         yield stream.config
 
 
 async def _listed(
-    client: RawClient, settings: NatsSettings, model: type[_P], subject: str, field: str
+    client: RawClient, model: type[_P], subject: str, field: str
 ) -> AsyncIterator[Any]:
     """Every entry of a list that comes in pages.
 
@@ -162,13 +162,13 @@ async def _listed(
     """
     count = 0
     while True:
-        page = await api(client, settings, model, subject, {"offset": count})
+        page = await api(client, model, subject, {"offset": count})
         if page.missing:
             raise ArchiveError(
-                "streams-missing", where=settings.where, missing=", ".join(page.missing)
+                "streams-missing", where=client.where, missing=", ".join(page.missing)
             )
         if client.stats["in_bytes"] > MOST_BYTES:
-            raise ArchiveError("streams-too-large", where=settings.where, most=MOST_BYTES // 2**20)
+            raise ArchiveError("streams-too-large", where=client.where, most=MOST_BYTES // 2**20)
         entries = getattr(page, field) or ()
         for entry in entries:
             yield entry
@@ -177,12 +177,12 @@ async def _listed(
             return
 
 
-async def _check_account(client: RawClient, settings: NatsSettings, account: str) -> None:
+async def _check_account(client: RawClient, account: str) -> None:
     try:
-        answer = await client.request(_WHO, timeout=settings.connect_timeout)
+        answer = await client.request(_WHO, timeout=client.settings.connect_timeout)
     except nats.errors.Error:  # servers before 2.10, or no permission to ask
         return
-    shown = parse_answer(User, settings.where, _WHO, answer.data).data
+    shown = parse_answer(User, client.where, _WHO, answer.data).data
     names = [name for name in (shown.account, shown.account_name) if name]
     if names and account not in names:
-        raise ArchiveError("other-account", where=settings.where, names=names[0], account=account)
+        raise ArchiveError("other-account", where=client.where, names=names[0], account=account)

@@ -33,7 +33,6 @@ from jobs.jetstream.answers import STREAM_NOT_FOUND, Ack, ApiError
 from jobs.jetstream.connection import RawClient, no_connection
 from jobs.jetstream.stream import StreamState, stream_state
 from jobs.jetstream.target import MSG_ID, Replayed, Target
-from jobs.settings.connection import NatsSettings
 
 CHAIN_BYTES = 160
 """The most bytes that the headers of the chain add to a header block."""
@@ -82,7 +81,6 @@ class Chain:
     def __init__(
         self,
         client: RawClient,
-        nats: NatsSettings,
         target: Target,
         *,
         version: bytes,
@@ -92,7 +90,7 @@ class Chain:
     ) -> None:
         self.sid = 0
         self.sent = self.already = self.breaks = 0
-        self._client, self._nats, self._target = client, nats, target
+        self._client, self._target = client, target
         self._version, self._stream = version, stream
         self._window, self._rate = window, rate
         self._forgets = any(target.forgets())
@@ -203,7 +201,10 @@ class Chain:
                 return
             await self._some_answer()
         raise JobError(
-            "replay-failed", stream=self._target.name, where=self._nats.where, reason=self._failure
+            "replay-failed",
+            stream=self._target.name,
+            where=self._client.where,
+            reason=self._failure,
         )
 
     async def _some_answer(self) -> None:
@@ -302,7 +303,7 @@ class Chain:
                 if state.last == self._read_to:
                     return there
                 first, self._read_to = self._read_to + 1, state.last
-                there |= await self._target.tail(self._client, self._nats, first, state.last)
+                there |= await self._target.tail(self._client, first, state.last)
                 continue
             except (ArchiveError, nats_errors.Error, OSError) as error:
                 is_gone = isinstance(error, ApiError) and error.err_code == STREAM_NOT_FOUND
@@ -326,15 +327,15 @@ class Chain:
                 continue
 
     async def _state(self) -> StreamState:
-        state = await stream_state(self._client, self._nats, self._target.name)
+        state = await stream_state(self._client, self._target.name)
         if state.created != self._target.state.created:
-            where = self._nats.where
+            where = self._client.where
             raise StreamReplaced("replay-recreated", stream=self._target.name, where=where)
         if state.last < self._last:
             raise StreamLost(
                 "replay-lost-messages",
                 stream=self._target.name,
-                where=self._nats.where,
+                where=self._client.where,
                 last=self._last,
                 now=state.last,
             )
@@ -358,7 +359,7 @@ class Chain:
             raise JobError(
                 "replay-in-doubt",
                 stream=self._target.name,
-                where=self._nats.where,
+                where=self._client.where,
                 seq=in_doubt[0].seq,
             )
         kept = deque[tuple[int, Outgoing]]()
@@ -376,15 +377,15 @@ class Chain:
     async def _patience(self, reason: str) -> None:
         if self._client.is_closed:  # by the server, and for good: credentials that expired
             error = self._client.last_error or ConnectionError(reason)
-            raise no_connection(self._nats, error)
+            raise no_connection(self._client.settings, error)
         now = time.monotonic()
         self._stuck = self._stuck or now
-        if now - self._stuck > self._nats.patience:
+        if now - self._stuck > self._client.settings.patience:
             raise JobError(
                 "replay-no-answer",
                 stream=self._target.name,
-                where=self._nats.where,
-                patience=self._nats.patience,
+                where=self._client.where,
+                patience=self._client.settings.patience,
                 reason=reason,
             )
         # If another client was quicker, try again at once; otherwise wait longer each time.

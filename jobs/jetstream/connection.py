@@ -108,22 +108,28 @@ class RawClient(Client):
     TLS if TLS is wanted.
 
     Attributes:
+        settings: the settings of the connection.
         is_system: whether the user is of the system account, in the words of the server. It says
             so before it answers the second ping; one that does not say so counts as False.
         heard: how many bytes the server sent.
     """
 
-    def __init__(self, wants_tls: bool = False) -> None:
+    def __init__(self, settings: NatsSettings) -> None:
         super().__init__()
+        self.settings = settings
         self.is_system = False
         self.heard = 0
         self._ps = _BulkParser(self)
-        self._wants_tls = wants_tls
         self.sink: Sink | None = None
         self._fault: NoNats | None = None
         self._noise = 0
         self._is_deaf = False  # the user may not subscribe to its inbox
         self._asking = ""
+
+    @property
+    def where(self) -> str:
+        """What errors call the server."""
+        return self.settings.where
 
     async def _send_command(self, cmd: bytes, priority: bool = False) -> None:
         frame = cmd if isinstance(cmd, wire.Frame) else wire.one_operation(bytes(cmd))
@@ -199,7 +205,7 @@ class RawClient(Client):
         if len(self._server_pool) + len(urls) > _MOST_URLS:
             raise NoNats(f"it names more than {_MOST_URLS:,} servers")
         # This is the first line of a connection, before TLS starts and before our CONNECT.
-        if initial_connection and self._wants_tls:
+        if initial_connection and self.settings.wants_tls:
             if not (info.get("tls_required") or info.get("tls_available")):
                 raise NoTls
             # Where TLS is optional for its clients, nats-py would go on in clear.
@@ -311,7 +317,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
     if settings.inbox_prefix:
         options["inbox_prefix"] = settings.inbox_prefix
     for attempt in range(_ATTEMPTS):
-        client = RawClient(settings.wants_tls)
+        client = RawClient(settings)
         try:
             options["tls"] = settings.tls()
             # Four steps, each with its own timeout; the limit is for the wait named above.
@@ -375,7 +381,6 @@ def no_connection(settings: NatsSettings, error: BaseException) -> ArchiveError:
 
 async def api(
     client: RawClient,
-    settings: NatsSettings,
     model: type[_A],
     subject: str,
     body: Mapping[str, Any] | None = None,
@@ -385,7 +390,6 @@ async def api(
 
     Args:
         client: a connection.
-        settings: its settings.
         model: what the answer is.
         subject: the subject after the prefix of the API.
         body: the JSON of the request.
@@ -394,6 +398,7 @@ async def api(
     Raises:
         ApiError: it refuses, nobody answers, or it is no such answer.
     """
+    settings = client.settings
     payload = json.dumps(body).encode() if body else b""
     try:
         answer = await client.request(

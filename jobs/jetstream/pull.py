@@ -34,7 +34,6 @@ from jobs.jetstream.answers import (
     StreamInfo,
 )
 from jobs.jetstream.connection import LARGEST_MESSAGE, NoNats, RawClient, api
-from jobs.settings.connection import NatsSettings
 from nats_transform.errors import printable
 
 SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
@@ -46,7 +45,7 @@ _FAREWELL_SECONDS = 2.0  # for the server to delete the consumer, which it else 
 
 @contextlib.asynccontextmanager
 async def consumer(
-    client: RawClient, nats: NatsSettings, stream: str, subject: str | None, **start: Any
+    client: RawClient, stream: str, subject: str | None, **start: Any
 ) -> AsyncIterator[tuple[str, ConsumerInfo]]:
     """An ephemeral consumer on the server that leads the stream: its name, and its first state.
 
@@ -67,30 +66,30 @@ async def consumer(
     }
     if subject:
         config["filter_subject"] = subject
-    name, info = await _on_the_leader(client, nats, stream, config)
+    name, info = await _on_the_leader(client, stream, config)
     try:
         yield name, info
     finally:
-        await _delete(client, nats, stream, name)
+        await _delete(client, stream, name)
 
 
 async def _on_the_leader(
-    client: RawClient, nats: NatsSettings, stream: str, config: dict[str, Any]
+    client: RawClient, stream: str, config: dict[str, Any]
 ) -> tuple[str, ConsumerInfo]:
-    deadline = time.monotonic() + nats.patience
+    deadline = time.monotonic() + client.settings.patience
     led: Cluster | None = None
     for tries in itertools.count(1):
         why = "its cluster has no leader"
         try:
-            led = (await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")).cluster
+            led = (await api(client, StreamInfo, f"STREAM.INFO.{stream}")).cluster
             if led is None:
-                return await _create(client, nats, stream, config)
+                return await _create(client, stream, config)
             if led.leader:
                 why = f"no consumer came to its leader {printable(led.leader)}"
-                name, info = await _create(client, nats, stream, config)
+                name, info = await _create(client, stream, config)
                 if info.cluster is None or info.cluster.leader == led.leader:
                     return name, info
-                await _delete(client, nats, stream, name)
+                await _delete(client, stream, name)
         except ApiError as error:
             # A replica that catches up answers late, and can have the cluster elect leaders again.
             if error.err_code != NO_CLUSTER and not (led and isinstance(error, NoAnswer)):
@@ -102,7 +101,7 @@ async def _on_the_leader(
 
 
 async def _create(
-    client: RawClient, nats: NatsSettings, stream: str, config: dict[str, Any]
+    client: RawClient, stream: str, config: dict[str, Any]
 ) -> tuple[str, ConsumerInfo]:
     name = f"nats-transform-{secrets.token_hex(8)}"
     body: dict[str, Any] = {
@@ -112,20 +111,20 @@ async def _create(
     }
     subject = f"CONSUMER.CREATE.{stream}.{name}"
     try:
-        return name, await api(client, nats, ConsumerInfo, subject, body)
+        return name, await api(client, ConsumerInfo, subject, body)
     except ApiError as error:
         if error.err_code != THRESHOLD_TOO_LONG:
             raise
         # The stream has a limit, which is the default then.
         del body["config"]["inactive_threshold"]
-        return name, await api(client, nats, ConsumerInfo, subject, body)
+        return name, await api(client, ConsumerInfo, subject, body)
 
 
-async def _delete(client: RawClient, nats: NatsSettings, stream: str, name: str) -> None:
+async def _delete(client: RawClient, stream: str, name: str) -> None:
     with contextlib.suppress(ArchiveError, TimeoutError):
         if client.is_connected:
             async with asyncio.timeout(_FAREWELL_SECONDS):
-                await api(client, nats, Answer, f"CONSUMER.DELETE.{stream}.{name}")
+                await api(client, Answer, f"CONSUMER.DELETE.{stream}.{name}")
 
 
 @contextlib.asynccontextmanager
@@ -144,14 +143,9 @@ async def pulling(client: RawClient, subject: str | None = None) -> AsyncIterato
 
 
 async def request(
-    client: RawClient,
-    nats: NatsSettings,
-    stream: str,
-    consumer: str,
-    inbox: str,
-    wanted: Mapping[str, Any],
+    client: RawClient, stream: str, consumer: str, inbox: str, wanted: Mapping[str, Any]
 ) -> None:
-    subject = f"{nats.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    subject = f"{client.settings.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
     await client.publish(subject, json.dumps(wanted).encode(), reply=inbox)
 
 

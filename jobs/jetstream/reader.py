@@ -97,7 +97,7 @@ async def read_range(
     async with connection(nats) as client:
         while following <= last:
             try:
-                async for pull, delivered, count in _pulls(client, nats, settings, following, last):
+                async for pull, delivered, count in _pulls(client, settings, following, last):
                     following = int(delivered.sequence[count - 1]) + 1
                     deadline = time.monotonic() + nats.patience
                     yield stored_messages(
@@ -109,7 +109,7 @@ async def read_range(
                         pa.array(pull.data[:count], pa.binary()),
                     )
                 if following <= last:
-                    await _check_nothing_left(client, nats, settings, following, last)
+                    await _check_nothing_left(client, settings, following, last)
                 return
             except _Stale as reason:
                 if client.is_closed:  # by the server, and for good: credentials that expired
@@ -124,11 +124,11 @@ async def read_range(
                         reason=text_of(reason),
                     ) from reason
                 await asyncio.sleep(0.2)
-                await _check_same_stream(client, nats, settings.stream, state)
+                await _check_same_stream(client, settings.stream, state)
 
 
 async def _check_nothing_left(
-    client: RawClient, nats: NatsSettings, settings: JetStreamSettings, first: int, last: int
+    client: RawClient, settings: JetStreamSettings, first: int, last: int
 ) -> None:
     """Raises ArchiveError if the server still counts messages in a range that has ended.
 
@@ -136,30 +136,28 @@ async def _check_nothing_left(
     """
     stream, subject = settings.stream, settings.subject
     try:
-        left = await count_within(client, nats, stream, first, last, subject)
+        left = await count_within(client, stream, first, last, subject)
     except (ArchiveError, nats_errors.Error, OSError) as error:
         raise _Stale(text_of(error)) from error
     if left > 0:
         raise ArchiveError(
-            "read-nothing", stream=stream, where=nats.where, count=left, first=first, last=last
+            "read-nothing", stream=stream, where=client.where, count=left, first=first, last=last
         )
 
 
-async def _check_same_stream(
-    client: RawClient, nats: NatsSettings, stream: str, state: StreamState
-) -> None:
+async def _check_same_stream(client: RawClient, stream: str, state: StreamState) -> None:
     try:
-        now = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
+        now = await api(client, StreamInfo, f"STREAM.INFO.{stream}")
     except ApiError as error:
         if error.err_code == STREAM_NOT_FOUND:
-            raise ArchiveError("read-deleted", stream=stream, where=nats.where) from error
+            raise ArchiveError("read-deleted", stream=stream, where=client.where) from error
         return  # the server is not back yet
     if now.created != state.created:
-        raise ArchiveError("read-recreated", stream=stream, where=nats.where)
+        raise ArchiveError("read-recreated", stream=stream, where=client.where)
 
 
 async def _pulls(
-    client: RawClient, nats: NatsSettings, settings: JetStreamSettings, first: int, last: int
+    client: RawClient, settings: JetStreamSettings, first: int, last: int
 ) -> AsyncIterator[tuple[Pull, Delivered, int]]:
     """What each request to one consumer brought, and how many messages of it are in the range."""
     stream, batch_bytes = settings.stream, settings.batch_bytes
@@ -170,13 +168,13 @@ async def _pulls(
     try:
         async with (
             pulling(client) as (pull, inbox),
-            consumer(client, nats, stream, settings.subject, **start) as (name, info),
+            consumer(client, stream, settings.subject, **start) as (name, info),
         ):
             left = info.num_pending
             while left and first <= last:
                 wanted = min(settings.batch, last - first + 1, left)
                 asked = {"batch": wanted, "max_bytes": batch_bytes, "no_wait": True}
-                await request(client, nats, stream, name, inbox, asked)
+                await request(client, stream, name, inbox, asked)
                 await arrive(client, pull, wanted, batch_bytes)
                 if not pull.replies:
                     status = pull.status or b"the connection was lost"
@@ -187,7 +185,7 @@ async def _pulls(
                     if b" 404 " in status:
                         return
                     raise _Stale(status.decode(errors="replace").strip())
-                delivered = Delivered.parse(pull.replies, nats.where)
+                delivered = Delivered.parse(pull.replies, client.where)
                 expected = np.arange(consumer_sequence + 1, consumer_sequence + 1 + len(pull.data))
                 whole = delivered.consumer_sequence == expected
                 count = len(whole) if whole.all() else int(np.argmin(whole))
@@ -196,7 +194,7 @@ async def _pulls(
                 if not rises.all():
                     wrong = int(delivered.sequence[np.argmin(rises)])
                     raise ArchiveError(
-                        "read-out-of-order", stream=stream, where=nats.where, sequence=wrong
+                        "read-out-of-order", stream=stream, where=client.where, sequence=wrong
                     )
                 count_in_range = int(np.searchsorted(delivered.sequence[:count], last, "right"))
                 if count_in_range:
@@ -212,7 +210,9 @@ async def _pulls(
         # A stream may allow few consumers; those of the other ranges end.
         if error.err_code in (0, STREAM_NOT_FOUND, NO_MORE_CONSUMERS):
             raise _Stale(str(error)) from error
-        raise ArchiveError("read-failed", stream=stream, where=nats.where, reason=error) from error
+        raise ArchiveError(
+            "read-failed", stream=stream, where=client.where, reason=error
+        ) from error
     except (nats_errors.Error, OSError) as error:
         raise _Stale(text_of(error)) from error
 

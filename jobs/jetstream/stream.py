@@ -23,7 +23,6 @@ from jobs.jetstream.answers import (
 from jobs.jetstream.connection import RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
 from jobs.settings.base import utc
-from jobs.settings.connection import NatsSettings
 from nats_transform.errors import did_you_mean, printable
 from nats_transform.mappings.subject import ANY_TAIL
 
@@ -96,7 +95,7 @@ class StreamState:
         return cls(info.created, *size, state.first_seq, state.last_seq, config)
 
 
-async def stream_info(client: RawClient, nats: NatsSettings, stream: str) -> StreamInfo:
+async def stream_info(client: RawClient, stream: str) -> StreamInfo:
     """What the server shows of a stream.
 
     Raises:
@@ -107,33 +106,35 @@ async def stream_info(client: RawClient, nats: NatsSettings, stream: str) -> Str
             "no-stream-can-have-name", err_code=STREAM_NOT_FOUND, stream=printable(stream)
         )
     try:
-        return await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
+        return await api(client, StreamInfo, f"STREAM.INFO.{stream}")
     except ApiError as error:
         if error.err_code == STREAM_NOT_FOUND:
             names: list[str] = []
             with contextlib.suppress(ApiError):  # not everyone may ask
-                names = (await api(client, nats, Names, "STREAM.NAMES")).streams or []
+                names = (await api(client, Names, "STREAM.NAMES")).streams or []
             near = did_you_mean(stream, names) or "; `nats stream ls` lists those that it has"
             raise ApiError(
-                "no-stream", err_code=error.err_code, stream=stream, where=nats.where, hint=near
+                "no-stream", err_code=error.err_code, stream=stream, where=client.where, hint=near
             ) from error
         raise ApiError(
-            "stream-refused", err_code=error.err_code, stream=stream, where=nats.where, reason=error
+            "stream-refused",
+            err_code=error.err_code,
+            stream=stream,
+            where=client.where,
+            reason=error,
         ) from error
 
 
-async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> StreamState:
+async def stream_state(client: RawClient, stream: str) -> StreamState:
     """The state of a stream.
 
     Raises:
         ApiError: there is no such stream, or nobody answers.
     """
-    return StreamState.of(await stream_info(client, nats, stream))
+    return StreamState.of(await stream_info(client, stream))
 
 
-async def counts_by_subject(
-    client: RawClient, nats: NatsSettings, stream: str
-) -> Counter[str] | None:
+async def counts_by_subject(client: RawClient, stream: str) -> Counter[str] | None:
     """How many messages the stream has now under each subject; None if it has too many subjects.
 
     Bytes that are no UTF-8 stand as U+FFFD.
@@ -141,101 +142,93 @@ async def counts_by_subject(
     Raises:
         ApiError: there is no such stream, or nobody answers.
     """
-    info = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
+    info = await api(client, StreamInfo, f"STREAM.INFO.{stream}")
     if info.state.num_subjects > COUNTED_SUBJECTS:
         return None  # it would cost the server seconds to sort them
     asked = {"subjects_filter": ANY_TAIL}
-    info = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}", asked)
+    info = await api(client, StreamInfo, f"STREAM.INFO.{stream}", asked)
     return None if info.total > COUNTED_SUBJECTS else Counter(info.state.subjects or {})
 
 
-async def count_from(
-    client: RawClient, nats: NatsSettings, stream: str, first: int, subject: str | None = None
-) -> int:
+async def count_from(client: RawClient, stream: str, first: int, subject: str | None = None) -> int:
     """How many messages the stream has now at and after a sequence."""
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(first, 1)}
     try:
-        async with consumer(client, nats, stream, subject, **start) as (_, info):
+        async with consumer(client, stream, subject, **start) as (_, info):
             return info.num_pending
     except ApiError as error:
         raise ArchiveError(
-            "stream-refused", stream=stream, where=nats.where, reason=error
+            "stream-refused", stream=stream, where=client.where, reason=error
         ) from error
 
 
 async def count_within(
-    client: RawClient, nats: NatsSettings, stream: str, first: int, last: int, subject: str | None
+    client: RawClient, stream: str, first: int, last: int, subject: str | None
 ) -> int:
     """How many messages first..last the stream has now; at most, if some come meanwhile."""
-    total = await count_from(client, nats, stream, first, subject)
-    return total - await count_from(client, nats, stream, last + 1, subject)
+    total = await count_from(client, stream, first, subject)
+    return total - await count_from(client, stream, last + 1, subject)
 
 
 async def message_at(
-    client: RawClient,
-    nats: NatsSettings,
-    stream: str,
-    sequence: int,
-    subject: str | None = None,
+    client: RawClient, stream: str, sequence: int, subject: str | None = None
 ) -> tuple[int, int] | None:
     """Sequence and time (ns) of the first message at or after a sequence, or None."""
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(sequence, 1)}
-    first = await _first_message(client, nats, stream, start, subject)
+    first = await _first_message(client, stream, start, subject)
     if first is not None and first[0] < sequence:
         raise ArchiveError(
-            "odd-first-sequence", stream=stream, where=nats.where, first=first[0], sequence=sequence
+            "odd-first-sequence",
+            stream=stream,
+            where=client.where,
+            first=first[0],
+            sequence=sequence,
         )
     return first
 
 
 async def last_message(
-    client: RawClient, nats: NatsSettings, stream: str, subject: str | None
+    client: RawClient, stream: str, subject: str | None
 ) -> tuple[int, int] | None:
     """Sequence and time (ns) of the last message, or None."""
-    return await _first_message(client, nats, stream, {"deliver_policy": "last"}, subject)
+    return await _first_message(client, stream, {"deliver_policy": "last"}, subject)
 
 
-async def sequence_at(
-    client: RawClient, nats: NatsSettings, stream: str, moment: datetime, state: StreamState
-) -> int:
+async def sequence_at(client: RawClient, stream: str, moment: datetime, state: StreamState) -> int:
     """The first sequence that was stored at or after a moment; one past the last if none was."""
     when = utc(moment).isoformat().replace("+00:00", "Z")
     start = {"deliver_policy": "by_start_time", "opt_start_time": when}
-    message = await _first_message(client, nats, stream, start)
+    message = await _first_message(client, stream, start)
     return message[0] if message else state.last + 1
 
 
 async def _first_message(
-    client: RawClient,
-    nats: NatsSettings,
-    stream: str,
-    start: Mapping[str, Any],
-    subject: str | None = None,
+    client: RawClient, stream: str, start: Mapping[str, Any], subject: str | None = None
 ) -> tuple[int, int] | None:
     try:
         # Without payloads, which may be large.
         start = {**start, "headers_only": True}
-        async with consumer(client, nats, stream, subject, **start) as (name, info):
+        async with consumer(client, stream, subject, **start) as (name, info):
             if not info.num_pending:
                 return None
             # As bytes: nats-py stops reading at a subject that is not UTF-8.
             async with pulling(client) as (pull, inbox):
-                await request(client, nats, stream, name, inbox, {"batch": 1, "no_wait": True})
+                await request(client, stream, name, inbox, {"batch": 1, "no_wait": True})
                 await arrive(client, pull, 1)
                 if not pull.replies:
                     if pull.status is None:
-                        raise ApiError("server-does-not-answer", where=nats.where)
+                        raise ApiError("server-does-not-answer", where=client.where)
                     return None  # the message was deleted just now
-                delivered = Delivered.parse(pull.replies, nats.where)
+                delivered = Delivered.parse(pull.replies, client.where)
                 return int(delivered.sequence[0]), int(delivered.time[0])
     except ApiError as error:
         raise ArchiveError(
-            "stream-refused", stream=stream, where=nats.where, reason=error
+            "stream-refused", stream=stream, where=client.where, reason=error
         ) from error
 
 
 async def wanted_range(
-    client: RawClient, nats: NatsSettings, settings: JetStreamSettings, state: StreamState
+    client: RawClient, settings: JetStreamSettings, state: StreamState
 ) -> tuple[int, int]:
     """The first and last sequence that these settings ask for and the stream reaches.
 
@@ -244,15 +237,15 @@ async def wanted_range(
             consumer that acknowledges them: the server lets nobody else read.
     """
     if state.config.get("retention") == "workqueue":
-        raise ArchiveError("work-queue", stream=settings.stream, where=nats.where)
+        raise ArchiveError("work-queue", stream=settings.stream, where=client.where)
     first, last = settings.first or 1, settings.last if settings.last is not None else state.last
     if settings.last is not None and first > settings.last:
         raise ArchiveError("range-of-sequences-ends-early", first=first, last=settings.last)
     if settings.since:
-        since = await sequence_at(client, nats, settings.stream, settings.since, state)
+        since = await sequence_at(client, settings.stream, settings.since, state)
         first = max(first, since)
     if settings.until:
-        until = await sequence_at(client, nats, settings.stream, settings.until, state)
+        until = await sequence_at(client, settings.stream, settings.until, state)
         last = min(last, until - 1)
     return first, min(last, state.last)
 

@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 from jobs.errors import ArchiveError
 from jobs.jetstream.answers import ApiError, Message, StreamInfo
 from jobs.jetstream.connection import RawClient, api
-from jobs.settings.connection import NatsSettings
 from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, has_wildcard, matches
 
 PAGE = 100_000  # subjects
@@ -39,9 +38,7 @@ SAMPLES, _AT_ONCE, ROUNDS = 2_000, 50, 4  # messages to read, and how often more
 _MOST_SAMPLED = 2**26  # bytes of a round
 
 
-async def pages_of_subjects(
-    client: RawClient, nats: NatsSettings, info: StreamInfo
-) -> AsyncIterator[pa.Table]:
+async def pages_of_subjects(client: RawClient, info: StreamInfo) -> AsyncIterator[pa.Table]:
     """Tables of `subject` and `messages`; no subject is in two of them.
 
     Bytes that are no UTF-8 stand as U+FFFD. Subjects that come while we count may be missing.
@@ -51,7 +48,7 @@ async def pages_of_subjects(
         ArchiveError: counting would keep the server busy for minutes; or the stream removes
             subjects faster than it shows them.
     """
-    counting = _Counting(client, nats, info)
+    counting = _Counting(client, info)
     total, pages = info.state.num_subjects, []
     async for page in counting.matching(ANY_TAIL, total):
         pages.append(page["subject"])
@@ -62,10 +59,10 @@ async def pages_of_subjects(
 
 
 class _Counting:
-    def __init__(self, client: RawClient, nats: NatsSettings, info: StreamInfo) -> None:
-        self._client, self._nats, self._state = client, nats, info.state
+    def __init__(self, client: RawClient, info: StreamInfo) -> None:
+        self._client, self._state = client, info.state
         self._stream = info.config.name
-        self._where = f"stream {self._stream} on {nats.where}"
+        self._where = f"stream {self._stream} on {client.where}"
         self._visited = 0
 
     async def matching(self, pattern: str, total: int) -> AsyncIterator[pa.Table]:
@@ -161,7 +158,7 @@ class _Counting:
         asked = {"seq": max(sequence, 1), "next_by_subj": pattern, "no_hdr": True}
         try:
             subject = f"STREAM.MSG.GET.{self._stream}"
-            answer = await api(self._client, self._nats, Message, subject, asked)
+            answer = await api(self._client, Message, subject, asked)
         except ApiError:
             return ""
         subject = answer.message.subject
@@ -170,8 +167,8 @@ class _Counting:
     async def _ask(self, asked: Mapping[str, Any]) -> StreamInfo:
         # With millions of subjects the server needs longer than for any other request.
         subject = f"STREAM.INFO.{self._stream}"
-        patience = self._nats.patience
-        info = await api(self._client, self._nats, StreamInfo, subject, asked, timeout=patience)
+        patience = self._client.settings.patience
+        info = await api(self._client, StreamInfo, subject, asked, timeout=patience)
         self._visited += max(info.total, _LEAST_VISITED)
         if self._visited > _MOST_VISITED:
             raise self._refusal("has too many subjects")

@@ -190,20 +190,20 @@ class Target:
             for seq, pairs in zip(batch.column("seq").to_pylist(), listed, strict=True):
                 yield seq, self._replayed(pairs)
 
-    async def tail(
-        self, client: RawClient, nats: NatsSettings, first: int, last: int
-    ) -> dict[int, Replayed | None]:
+    async def tail(self, client: RawClient, first: int, last: int) -> dict[int, Replayed | None]:
         """What `messages` gives of a short range, over the connection that there is."""
         if last - first >= _ONE_BY_ONE and self.is_readable:
-            return {seq: source async for seq, source in self.messages(nats, first, last)}
+            return {
+                seq: source async for seq, source in self.messages(client.settings, first, last)
+            }
         if last - first >= _MOST_ONE_BY_ONE:
             raise ArchiveError(
-                "target-too-far-ahead", stream=self.name, where=nats.where, count=last - first + 1
+                "target-too-far-ahead", stream=self.name, where=client.where, count=last - first + 1
             )
         sources: dict[int, Replayed | None] = {}
         for at in range(first, last + 1, _AT_ONCE):
             sequences = range(at, min(at + _AT_ONCE, last + 1))
-            reads = (self._stored(client, nats, seq) for seq in sequences)
+            reads = (self._stored(client, seq) for seq in sequences)
             for seq, message in zip(sequences, await asyncio.gather(*reads), strict=True):
                 if message is not None:
                     sources[seq] = self._replayed(parse_headers(base64.b64decode(message.hdrs)))
@@ -214,11 +214,11 @@ class Target:
         is_ours = found is not None and (not self.archived or found.seq in self.archived)
         return found if is_ours else None
 
-    async def _stored(self, client: RawClient, nats: NatsSettings, seq: int) -> Stored | None:
+    async def _stored(self, client: RawClient, seq: int) -> Stored | None:
         """A message as the API has it; None if the stream does not hold it any more."""
         try:
             subject = f"STREAM.MSG.GET.{self.name}"
-            return (await api(client, nats, Message, subject, {"seq": seq})).message
+            return (await api(client, Message, subject, {"seq": seq})).message
         except ApiError as error:
             if error.err_code == MESSAGE_NOT_FOUND:
                 return None

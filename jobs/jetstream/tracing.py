@@ -19,7 +19,6 @@ from nats.aio.subscription import Subscription
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.answers import TraceEvent, parse_answer
 from jobs.jetstream.connection import RawClient
-from jobs.settings.connection import NatsSettings
 from nats_transform.untrusted import visible
 
 _FIRST = (2, 11)
@@ -39,7 +38,7 @@ def belongs_to_server(subject: str) -> bool:
     return _RESERVED.match(subject) is not None
 
 
-async def traced(client: RawClient, settings: NatsSettings, subject: str) -> Sequence[TraceEvent]:
+async def traced(client: RawClient, subject: str) -> Sequence[TraceEvent]:
     """What the servers say about a message that is published now; the publisher's server is first.
 
     Events of servers from which none came in time are missing.
@@ -54,7 +53,7 @@ async def traced(client: RawClient, settings: NatsSettings, subject: str) -> Seq
     """
     if not can_trace(client):
         version = visible(str(client._server_info.get("version", "")))
-        raise ArchiveError("trace-too-old", where=settings.where, version=version)
+        raise ArchiveError("trace-too-old", where=client.where, version=version)
     inbox, before = client.new_inbox(), client.last_error
     subscription = await client.subscribe(f"{inbox}.*", pending_bytes_limit=2 * _MOST_BYTES)
     try:
@@ -63,16 +62,16 @@ async def traced(client: RawClient, settings: NatsSettings, subject: str) -> Seq
             await client.publish(subject, headers=_headers(dest))
             await client.flush()
             if (refusal := client.last_error) is not before and refusal is not None:
-                raise _refused(settings, refusal, subject, dest)
-            events = await _events(settings, subscription, dest)
+                raise _refused(client, refusal, subject, dest)
+            events = await _events(client, subscription, dest)
             if events and not missing(events):
                 break
     except nats.errors.Error as error:
         raise ArchiveError(
-            "server-unreachable", where=settings.where, reason=text_of(error)
+            "server-unreachable", where=client.where, reason=text_of(error)
         ) from error
     if not events:
-        raise ArchiveError("trace-without-event", where=settings.where)
+        raise ArchiveError("trace-without-event", where=client.where)
     return events
 
 
@@ -86,9 +85,7 @@ def can_trace(client: RawClient) -> bool:
     return tuple(map(int, re.findall(r"\d+", version)[:2])) >= _FIRST
 
 
-async def mapped_subjects(
-    client: RawClient, settings: NatsSettings, subject: str, messages: int
-) -> Counter[str]:
+async def mapped_subjects(client: RawClient, subject: str, messages: int) -> Counter[str]:
     """How often the server gives each new subject to a message; "" stands for nobody.
 
     Args:
@@ -109,12 +106,12 @@ async def mapped_subjects(
                 await client.publish(subject, headers=_headers(dest))
             await client.flush()
             if (refusal := client.last_error) is not before and refusal is not None:
-                raise _refused(settings, refusal, subject, inbox)
-            until = time.monotonic() + settings.connect_timeout
+                raise _refused(client, refusal, subject, inbox)
+            until = time.monotonic() + client.settings.connect_timeout
             while left:
                 seconds = max(until - time.monotonic(), 0.001)
                 message = await subscription.next_msg(timeout=seconds)
-                event = parse_answer(TraceEvent, settings.where, "a trace", message.data)
+                event = parse_answer(TraceEvent, client.where, "a trace", message.data)
                 if event.hop or message.subject not in left:  # of another server
                     if time.monotonic() > until:
                         raise nats.errors.TimeoutError
@@ -122,7 +119,7 @@ async def mapped_subjects(
                 left.remove(message.subject)
                 counts[event.mapped] += 1
     except (nats.errors.Error, TimeoutError) as error:
-        raise ArchiveError("trace-failed", where=settings.where, reason=text_of(error)) from error
+        raise ArchiveError("trace-failed", where=client.where, reason=text_of(error)) from error
     finally:
         await subscription.unsubscribe()
     return counts
@@ -132,10 +129,10 @@ def _headers(dest: str) -> dict[str, str]:
     return {"Nats-Trace-Dest": dest, "Nats-Trace-Only": "true"}
 
 
-def _refused(settings: NatsSettings, refusal: Exception, subject: str, inbox: str) -> ArchiveError:
+def _refused(client: RawClient, refusal: Exception, subject: str, inbox: str) -> ArchiveError:
     return ArchiveError(
         "trace-refused",
-        where=settings.where,
+        where=client.where,
         reason=text_of(refusal),
         subject=visible(subject),
         inbox=inbox,
@@ -148,9 +145,7 @@ def missing(events: Sequence[TraceEvent]) -> set[str]:
     return passed - {event.hop for event in events} - {""}
 
 
-async def _events(
-    settings: NatsSettings, subscription: Subscription, dest: str
-) -> list[TraceEvent]:
+async def _events(client: RawClient, subscription: Subscription, dest: str) -> list[TraceEvent]:
     """The events that come in time, from the publisher's server on."""
     events: dict[str, TraceEvent] = {}
     until, size = time.monotonic() + SECONDS, 0
@@ -166,9 +161,9 @@ async def _events(
             raise ArchiveError("trace-too-large", most=_MOST_BYTES // 2**20)
         if message.subject != dest:  # of an attempt before
             continue
-        event = parse_answer(TraceEvent, settings.where, "a trace", message.data)
+        event = parse_answer(TraceEvent, client.where, "a trace", message.data)
         if event.hop in events:
-            raise ArchiveError("trace-twice", where=settings.where)
+            raise ArchiveError("trace-twice", where=client.where)
         events[event.hop] = event
     order = sorted(events, key=lambda hop: (hop.count("."), hop)) if "" in events else ()
     return [events[hop] for hop in order]

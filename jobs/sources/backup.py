@@ -212,11 +212,11 @@ async def _restore(backup: Backup, settings: NatsSettings) -> None:
     async with connection(settings) as client:
         try:
             subject = f"STREAM.RESTORE.{backup.stream}"
-            answer = await api(client, settings, Restore, subject, body)
+            answer = await api(client, Restore, subject, body)
             await _send(client, backup.content, answer.deliver_subject)
         except (ApiError, nats.errors.Error, OSError) as error:
             raise ArchiveError("backup-not-restored", where=where, reason=text_of(error)) from error
-        state = await stream_state(client, settings, backup.stream)
+        state = await stream_state(client, backup.stream)
     # Messages with a time to live of their own may have reached its end since.
     expires = bool(backup.config.get("allow_msg_ttl"))
     for name, restored_value, is_expired in (

@@ -130,12 +130,12 @@ class StreamSource:
             both = have & Coverage.of([(state.first, state.last)])
             if not both:
                 return []
-            messages = [await message_at(client, self.nats, stream, both.ranges[0][0], subject)]
+            messages = [await message_at(client, stream, both.ranges[0][0], subject)]
             if last > state.last:
-                messages.append(await last_message(client, self.nats, stream, subject))
+                messages.append(await last_message(client, stream, subject))
             else:  # a subject filter leaves sequences after the last message covered too
                 end = min(last, both.ranges[-1][1])
-                messages.append(await message_at(client, self.nats, stream, end, subject))
+                messages.append(await message_at(client, stream, end, subject))
             return [message for message in messages if message and message[0] in have]
 
     def plan(self, have: Coverage, erased: Coverage = NONE) -> list[Span]:
@@ -149,7 +149,7 @@ class StreamSource:
                 raise ArchiveError(
                     "stream-empty", stream=self.settings.stream, where=self.nats.where
                 )
-            first, last = await wanted_range(client, self.nats, self.settings, state)
+            first, last = await wanted_range(client, self.settings, state)
             gone = Coverage.of([(first, min(last, state.first - 1))])
             first = max(first, state.first)
             spans, lost = [], NONE
@@ -173,12 +173,12 @@ class StreamSource:
         beyond = start + most
         if beyond > end:
             return end
-        message = await message_at(client, self.nats, self.settings.stream, beyond)
+        message = await message_at(client, self.settings.stream, beyond)
         if message is None:
             return end
         day = date(1970, 1, 1) + timedelta(days=message[1] // DAY_NS)
         midnight = datetime.combine(day + timedelta(days=1), time(), UTC)
-        cut = await sequence_at(client, self.nats, self.settings.stream, midnight, state) - 1
+        cut = await sequence_at(client, self.settings.stream, midnight, state) - 1
         # A clock that was set back can put the midnight before.
         return min(max(cut, beyond), end)
 
@@ -199,19 +199,19 @@ class StreamSource:
             stream, subject = self.settings.stream, self.settings.subject
             async with connection(self.nats) as client:
                 await self._state(client)
-                return await count_within(client, self.nats, stream, span.first, span.last, subject)
+                return await count_within(client, stream, span.first, span.last, subject)
 
         return asyncio.run(count())
 
     async def _most(self, client: RawClient, first: int, last: int) -> int:
         """At least as many as a later read can find: arrivals in between are counted too."""
         stream, subject = self.settings.stream, self.settings.subject
-        behind = await count_from(client, self.nats, stream, last + 1, subject)
-        return await count_from(client, self.nats, stream, first, subject) - behind
+        behind = await count_from(client, stream, last + 1, subject)
+        return await count_from(client, stream, first, subject) - behind
 
     async def _state(self, client: RawClient) -> StreamState:
         """The state of the stream, which must stay the same one."""
-        state = await stream_state(client, self.nats, self.settings.stream)
+        state = await stream_state(client, self.settings.stream)
         if self._created not in (None, state.created):
             raise ArchiveError("read-recreated", stream=self.settings.stream, where=self.nats.where)
         self._created = state.created

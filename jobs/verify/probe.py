@@ -60,7 +60,7 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
             raise PlanError("probe-own-subject", subject=subject, destination=own)
         messages = _messages(subject, shares, step)
         if can_trace(client):
-            got = await mapped_subjects(client, settings, subject, messages)
+            got = await mapped_subjects(client, subject, messages)
         else:
             got = await _came(client, subject, names, messages)
     order = sorted(range(len(states)), key=lambda n: abs(n - step))

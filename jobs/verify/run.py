@@ -262,7 +262,7 @@ async def _config(
     try:
         model: type[StreamInfo | ConsumerInfo]
         model = StreamInfo if change.kind == "stream" else ConsumerInfo
-        info = await api(client, settings, model, f"{change.kind.upper()}.INFO.{name}")
+        info = await api(client, model, f"{change.kind.upper()}.INFO.{name}")
     except ApiError as error:
         if error.err_code not in (STREAM_NOT_FOUND, CONSUMER_NOT_FOUND):
             raise
@@ -291,13 +291,13 @@ async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> 
     when = _next(step, undo)
     async with connection(settings) as client:
         for stream, gone in drained_sources(plan, step, undo):
-            shown = await api(client, settings, StreamInfo, f"STREAM.INFO.{stream}")
+            shown = await api(client, StreamInfo, f"STREAM.INFO.{stream}")
             for source in shown.sources or ():
                 if not any(_is_source(source, removed) for removed in gone):
                     continue
                 filters = [transform.src for transform in source.subject_transforms or ()]
                 filters = filters or [source.filter_subject or ">"]
-                last = await _last(client, settings, source.name, filters)
+                last = await _last(client, source.name, filters)
                 # While a source stands still, its lag can be 0; how far it is stays.
                 if source.lag or (source.seq is not None and last > source.seq):
                     unread.append(
@@ -306,9 +306,9 @@ async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> 
                     )
         for drain in drains(plan, step, undo):
             stream, _, name = drain.consumer.partition("/")
-            last = await _last(client, settings, stream, drain.filters)
+            last = await _last(client, stream, drain.filters)
             # After the messages: what is read meanwhile counts as read.
-            info = await api(client, settings, ConsumerInfo, f"CONSUMER.INFO.{stream}.{name}")
+            info = await api(client, ConsumerInfo, f"CONSUMER.INFO.{stream}.{name}")
             behind = info.num_pending or info.num_ack_pending
             if behind and info.ack_floor.stream_seq < last:
                 unread.append(
@@ -322,15 +322,13 @@ def _next(step: int, undo: bool) -> str:
     return f"step {step} is undone" if undo else f"step {step + 1} is taken"
 
 
-async def _last(
-    client: RawClient, settings: NatsSettings, stream: str, filters: Iterable[str]
-) -> int:
+async def _last(client: RawClient, stream: str, filters: Iterable[str]) -> int:
     """The sequence of the last message of a stream under any of some filters; 0: there is none."""
     last = 0
     for filter in filters:
         try:
             subject = f"STREAM.MSG.GET.{stream}"
-            answer = await api(client, settings, Message, subject, {"last_by_subj": filter})
+            answer = await api(client, Message, subject, {"last_by_subj": filter})
             last = max(last, answer.message.seq)
         except ApiError as error:
             if error.err_code != MESSAGE_NOT_FOUND:

@@ -67,13 +67,13 @@ def unsettled(nats: NatsSettings, plan: Plan, step: int) -> Iterator[str]:
 
 async def _streams(nats: NatsSettings) -> tuple[StreamConfig, ...]:
     async with connection(nats) as client:
-        return await account_streams(client, nats)
+        return await account_streams(client)
 
 
 def _read(nats: NatsSettings, wanted: JetStreamSettings) -> Iterator[pa.RecordBatch]:
     async def state() -> StreamState:
         async with connection(nats) as client:
-            return await stream_state(client, nats, wanted.stream)
+            return await stream_state(client, wanted.stream)
 
     now = asyncio.run(state())
     if now.messages:

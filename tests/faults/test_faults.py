@@ -139,7 +139,7 @@ def read_all(url: str, stream: str, last: int) -> list[int]:
 
     async def work() -> list[int]:
         async with connection(nats) as client:
-            state = await stream_state(client, nats, stream)
+            state = await stream_state(client, stream)
         batches = read_range(nats, settings, 1, last, state)
         return [seq async for batch in batches for seq in batch.column("seq").to_pylist()]
 

@@ -28,12 +28,12 @@ async def replay(
     """Sends the messages 1..count that the stream does not have."""
     nats = NatsSettings(servers=url, patience=patience)
     async with connection(nats) as client:
-        state = await stream_state(client, nats, stream)
+        state = await stream_state(client, stream)
         target = Target(stream, state)
         messages = target.messages(nats, max(state.first, 1), state.last)
         there = {found.seq async for _, found in messages if found}
         chain = Chain(
-            client, nats, target, version=VERSION, stream=ARCHIVE, window=100, rate=rate
+            client, target, version=VERSION, stream=ARCHIVE, window=100, rate=rate
         )  # fmt: skip
         async with chain:
             for seq in range(1, count + 1):

@@ -88,7 +88,7 @@ def state_of_stream(url: str, name: str) -> StreamState:
 
     async def work() -> StreamState:
         async with connection(NatsSettings(servers=url)) as client:
-            return await stream_state(client, NatsSettings(servers=url), name)
+            return await stream_state(client, name)
 
     return asyncio.run(work())
 

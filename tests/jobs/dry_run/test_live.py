@@ -253,8 +253,8 @@ def gathered(nats: NatsSettings, between: Callable[[], None] = lambda: None) -> 
     async def gather() -> list[Any]:
         pages = []
         async with connection(nats) as client:
-            info = await stream_info(client, nats, "S")
-            async for page in pages_of_subjects(client, nats, info):
+            info = await stream_info(client, "S")
+            async for page in pages_of_subjects(client, info):
                 counts = (page[name].to_pylist() for name in ("subject", "messages"))
                 pages.append(Counter(dict(zip(*counts, strict=True))))
                 between()

@@ -40,7 +40,7 @@ def stored(stream: Stream) -> list[int]:
     async def read() -> list[int]:
         nats = NatsSettings(servers=stream.server.url)
         async with connection(nats) as client:
-            state = await stream_state(client, nats, stream.name)
+            state = await stream_state(client, stream.name)
         batches = read_range(nats, JetStreamSettings(stream=stream.name), 1, state.last, state)
         return [int(data) async for b in batches for data in b.column("data").to_pylist()]
 
@@ -64,7 +64,7 @@ def test_a_rate_holds_in_every_second(stream: Stream) -> None:
     async def times() -> list[int]:
         nats = NatsSettings(servers=stream.server.url)
         async with connection(nats) as client:
-            state = await stream_state(client, nats, stream.name)
+            state = await stream_state(client, stream.name)
         batches = read_range(nats, JetStreamSettings(stream=stream.name), 1, state.last, state)
         return [ns async for batch in batches for ns in batch.column("ts_ns").to_pylist()]
 

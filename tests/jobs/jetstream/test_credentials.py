@@ -66,7 +66,7 @@ def read_all(settings: NatsSettings) -> list[bytes]:
 
     async def read() -> list[bytes]:
         async with connection(nats) as client:
-            state = await stream_state(client, nats, STREAM)
+            state = await stream_state(client, STREAM)
         batches = read_range(nats, JetStreamSettings(stream=STREAM), 1, state.last, state)
         return [data async for b in batches for data in b.column("data").to_pylist()]
 
@@ -402,7 +402,7 @@ def test_the_rights_that_reading_takes() -> None:
 
         async def delete() -> None:
             async with connection(settings) as client:
-                await api(client, settings, Answer, f"STREAM.DELETE.{STREAM}")
+                await api(client, Answer, f"STREAM.DELETE.{STREAM}")
 
         with pytest.raises(ArchiveError):
             asyncio.run(delete())
@@ -482,7 +482,7 @@ def test_credentials_that_expire_in_mid_read(realm: Realm) -> None:
 
         async def read() -> None:
             async with connection(nats) as client:
-                state = await stream_state(client, nats, STREAM)
+                state = await stream_state(client, STREAM)
             async for _ in read_range(nats, settings, 1, state.last, state):
                 await asyncio.sleep(1)  # ten batches: longer than the credentials live
 

@@ -272,9 +272,9 @@ def test_subjects_without_end() -> None:
     async def count(url: str) -> None:
         nats = NatsSettings(servers=url, connect_timeout=20)
         async with connection(nats) as client:
-            assert (await stream_state(client, nats, "T")).messages == 3
+            assert (await stream_state(client, "T")).messages == 3
             with refused(ArchiveError, "odd-answer", fault="it is not JSON"):
-                await counts_by_subject(client, nats, "S")
+                await counts_by_subject(client, "S")
 
     many = json.dumps({**INFO_OF_STREAM, "state": {**state, "x": [[]] * 300_000}}).encode()
     info = b"INFO " + json.dumps({**INFO, "max_payload": 2**60}).encode() + b"\r\n"

@@ -109,7 +109,7 @@ def read_all(nats: NatsSettings, settings: JetStreamSettings, last: int) -> list
 
     async def read() -> list[int]:
         async with connection(nats) as client:
-            state = await stream_state(client, nats, settings.stream)
+            state = await stream_state(client, settings.stream)
         found: list[int] = []
         async for batch in read_range(nats, settings, 1, last, state):
             found += batch.column("seq").to_pylist()
@@ -157,7 +157,7 @@ def test_messages_of_eight_mebibytes(make_stream: Any) -> None:
 
         async def read() -> list[bytes]:
             async with connection(nats) as client:
-                state = await stream_state(client, nats, stream.name)
+                state = await stream_state(client, stream.name)
             batches = read_range(nats, settings, 1, 5, state)
             return [data async for b in batches for data in b.column("data").to_pylist()]
 
@@ -293,7 +293,7 @@ def test_a_server_that_restarts_in_mid_read(how: signal.Signals, make_stream: An
 
         async def read() -> list[int]:
             async with connection(nats) as client:
-                state = await stream_state(client, nats, stream.name)
+                state = await stream_state(client, stream.name)
             found: list[int] = []
             away = None
             async for batch in read_range(nats, settings, 1, 3000, state):
@@ -335,7 +335,7 @@ def test_ranges_of_a_stream_that_limits_consumers(
 
     async def read() -> list[int]:
         async with connection(nats) as client:
-            state = await stream_state(client, nats, stream.name)
+            state = await stream_state(client, stream.name)
 
         async def one(first: int) -> list[int]:
             batches = read_range(nats, settings, first, first + 999, state)
@@ -358,7 +358,7 @@ def test_a_stream_that_vanishes_in_mid_read(stream: Any, nats: NatsSettings, aga
 
     async def read() -> None:
         async with connection(nats) as client:
-            state = await stream_state(client, nats, stream.name)
+            state = await stream_state(client, stream.name)
         gone = False
         async for _ in read_range(nats, settings, 1, 1000, state):
             if not gone:
@@ -381,7 +381,7 @@ def test_a_server_that_stays_away(make_stream: Any) -> None:
 
         async def read() -> None:
             async with connection(nats) as client:
-                state = await stream_state(client, nats, stream.name)
+                state = await stream_state(client, stream.name)
             async for _ in read_range(nats, settings, 1, 100, state):
                 server.stop()
 
@@ -448,7 +448,7 @@ def test_a_user_who_may_not_ask_is_told_so() -> None:
 
         async def ask() -> None:
             async with connection(nats) as client:
-                await stream_state(client, nats, "S")
+                await stream_state(client, "S")
 
         with refused(ArchiveError, "stream-refused", reason="not-allowed"):
             asyncio.run(ask())
@@ -498,6 +498,7 @@ def test_a_timeout_after_another_request_was_refused() -> None:
     """The client keeps the last refusal, which may be of a request long ago."""
 
     class Silent:
+        settings = NatsSettings(servers="nats://h")
         is_closed = False
         last_error = nats_errors.Error(
             'nats: permissions violation for publish to "$sys.req.user.info"'
@@ -506,6 +507,5 @@ def test_a_timeout_after_another_request_was_refused() -> None:
         async def request(self, *_: Any, **__: Any) -> Any:
             raise nats_errors.TimeoutError
 
-    settings = NatsSettings(servers="nats://h")
     with refused(ArchiveError, "server-silent"):
-        asyncio.run(connections.api(Silent(), settings, Streams, "STREAM.LIST"))  # type: ignore[arg-type]
+        asyncio.run(connections.api(Silent(), Streams, "STREAM.LIST"))  # type: ignore[arg-type]

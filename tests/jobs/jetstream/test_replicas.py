@@ -138,7 +138,7 @@ def test_a_replica_that_lags_behind_is_not_read(
 
     async def look() -> tuple[list[int], list[tuple[int, int] | None]]:
         async with connection(cluster.nats) as client:
-            of = client, cluster.nats, STREAM
+            of = client, STREAM
             counts = [await count_from(*of, 1) for _ in range(4)]
             return counts, [await message_at(*of, last), await last_message(*of, None)]
 
@@ -168,7 +168,7 @@ def test_a_stream_whose_leader_cannot_be_read(leader: str, told: str) -> None:
     async def look(url: str) -> None:
         settings = NatsSettings(servers=url, patience=0.5)
         async with connection(settings) as client:
-            await count_from(client, settings, STREAM, 1)
+            await count_from(client, STREAM, 1)
 
     with serving(Impostor(answers=answers)) as server:
         with pytest.raises(ArchiveError) as caught:

@@ -26,7 +26,7 @@ async def asked(url: str, subject: str, count: int) -> Counter[str]:
     settings = NatsSettings(servers=url)
     async with connection(settings) as client:
         assert can_trace(client)
-        return await mapped_subjects(client, settings, subject, count)
+        return await mapped_subjects(client, subject, count)
 
 
 @pytest.mark.server

@@ -437,7 +437,7 @@ def test_what_is_restored(old: Path) -> None:
 
         async def state() -> StreamState:
             async with connection(nats) as client:
-                return await stream_state(client, nats, backup.stream)
+                return await stream_state(client, backup.stream)
 
         found = asyncio.run(state())
     names = ("messages", "bytes", "first_seq", "last_seq")
