@@ -373,14 +373,11 @@ def _dump(spark: Spark, settings: IngestSettings) -> Iterator[DumpSource]:
 
 
 def _stream_settings(settings: IngestSettings, name: str) -> JetStreamSettings:
-    since, until = settings.since, settings.until
     return JetStreamSettings(
         stream=name,
         label=settings.stream,
-        first=since if isinstance(since, int) else None,
-        last=until if isinstance(until, int) else None,
-        since=since if isinstance(since, datetime) else None,
-        until=until if isinstance(until, datetime) else None,
+        since=settings.since,
+        until=settings.until,
         subject=settings.subject,
         cluster=settings.cluster,
         cluster_header=settings.cluster_header,

@@ -22,7 +22,7 @@ from jobs.jetstream.answers import (
 )
 from jobs.jetstream.connection import RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
-from jobs.settings.base import utc
+from jobs.settings.ingest import Bound
 from nats_transform.errors import did_you_mean, printable
 from nats_transform.mappings.subject import ANY_TAIL
 
@@ -40,8 +40,8 @@ class JetStreamSettings(BaseModel):
     Attributes:
         stream: the name of the stream on the server.
         label: the value of the column `stream`; by default the name of the stream.
-        first, last: the first and last sequence, both included; by default all.
-        since, until: the time, the end excluded; ISO 8601, UTC if no zone is given.
+        since, until: the first and the last sequence, or the time from which and up to which, the
+            end excluded; by default all.
         subject: a subject filter.
         cluster: the value of the column `cluster`. The server doesn't know it: a stream stores what
             is published in any cluster.
@@ -56,10 +56,8 @@ class JetStreamSettings(BaseModel):
 
     stream: str
     label: str | None = None
-    first: int | None = Field(default=None, ge=1)
-    last: int | None = Field(default=None, ge=0)
-    since: datetime | None = None
-    until: datetime | None = None
+    since: Bound | None = None
+    until: Bound | None = None
     subject: str | None = None
     cluster: str | None = None
     cluster_header: str | None = None
@@ -196,7 +194,7 @@ async def last_message(
 
 async def sequence_at(client: RawClient, stream: str, moment: datetime, state: StreamState) -> int:
     """The first sequence that was stored at or after a moment; one past the last if none was."""
-    when = utc(moment).isoformat().replace("+00:00", "Z")
+    when = moment.isoformat().replace("+00:00", "Z")
     start = {"deliver_policy": "by_start_time", "opt_start_time": when}
     message = await _first_message(client, stream, start)
     return message[0] if message else state.last + 1
@@ -238,15 +236,15 @@ async def wanted_range(
     """
     if state.config.get("retention") == "workqueue":
         raise ArchiveError("work-queue", stream=settings.stream, where=client.where)
-    first, last = settings.first or 1, settings.last if settings.last is not None else state.last
-    if settings.last is not None and first > settings.last:
-        raise ArchiveError("range-of-sequences-ends-early", first=first, last=settings.last)
-    if settings.since:
-        since = await sequence_at(client, settings.stream, settings.since, state)
-        first = max(first, since)
-    if settings.until:
-        until = await sequence_at(client, settings.stream, settings.until, state)
-        last = min(last, until - 1)
+    since, until = settings.since, settings.until
+    first = max(since, 1) if isinstance(since, int) else 1
+    last = until if isinstance(until, int) else state.last
+    if isinstance(until, int) and first > last:
+        raise ArchiveError("range-of-sequences-ends-early", first=first, last=last)
+    if isinstance(since, datetime):
+        first = max(first, await sequence_at(client, settings.stream, since, state))
+    if isinstance(until, datetime):
+        last = await sequence_at(client, settings.stream, until, state) - 1
     return first, min(last, state.last)
 
 

@@ -21,7 +21,6 @@ from jobs.errors import ArchiveError
 from jobs.jetstream.reader import stored_messages
 from jobs.jetstream.stream import JetStreamSettings
 from jobs.progress import advance, step
-from jobs.settings.base import utc
 from jobs.sources.backup import Backup, opened
 from jobs.sources.source import ReadTask, Span
 from jobs.warehouse.rows import DAY_NS
@@ -256,19 +255,22 @@ class ArchiveSource:
         return max(last, self._stretches[-1].last) if self._stretches else last
 
     def _wanted_range(self) -> tuple[int, int]:
-        settings = self.settings
-        first, last = settings.first or 1, self._last
-        if settings.last is not None:
-            last = min(last, settings.last)
-        if settings.since:
-            first = max(first, self._first_since(settings.since))
-        if settings.until:
-            last = min(last, self._first_since(settings.until) - 1)
+        first, last = 1, self._last
+        match self.settings.since:
+            case int(since):
+                first = max(first, since)
+            case datetime() as since:
+                first = self._first_since(since)
+        match self.settings.until:
+            case int(until):
+                last = min(last, until)
+            case datetime() as until:
+                last = self._first_since(until) - 1
         return first, last
 
     def _first_since(self, moment: datetime) -> int:
         """The first sequence that was stored at or after a moment; one past the last if none."""
-        since = utc(moment) - datetime(1970, 1, 1, tzinfo=UTC)
+        since = moment - datetime(1970, 1, 1, tzinfo=UTC)
         ns = since // timedelta(microseconds=1) * 1000
         stretch = next((stretch for stretch in self._stretches if stretch.latest >= ns), None)
         if stretch is None:

@@ -193,10 +193,11 @@ def test_gaps_and_a_purged_head(stream: Any, nats: NatsSettings, batch: int) -> 
     ("options", "expected"),
     [
         pytest.param({}, range(1, 101), id="all"),
-        pytest.param({"first": 11, "last": 20}, range(11, 21), id="sequences"),
-        pytest.param({"first": 90}, range(90, 101), id="from"),
-        pytest.param({"first": 101}, [], id="beyond-the-end"),
-        pytest.param({"last": 1000}, range(1, 101), id="end-beyond-the-end"),
+        pytest.param({"since": 11, "until": 20}, range(11, 21), id="sequences"),
+        pytest.param({"since": 90}, range(90, 101), id="from"),
+        pytest.param({"since": 0, "until": 2}, range(1, 3), id="from-nothing"),
+        pytest.param({"since": 101}, [], id="beyond-the-end"),
+        pytest.param({"until": 1000}, range(1, 101), id="end-beyond-the-end"),
         pytest.param({"subject": "{stream}.n.3"}, range(4, 101, 7), id="subject-filter"),
         pytest.param({"until": "2001-01-01"}, [], id="before-its-time"),
         pytest.param({"since": "2001-01-01", "readers": 1}, range(1, 101), id="since"),
@@ -395,7 +396,7 @@ def test_a_server_that_stays_away(make_stream: Any) -> None:
         pytest.param({"stream": "NONE"}, "no-stream", id="no-stream"),
         pytest.param({"stream": "a.b"}, "no-stream-can-have-name", id="no-name"),
         pytest.param({"servers": "nats://127.0.0.1:1"}, "server-not-reached", id="no-server"),
-        pytest.param({"first": "9", "last": "3"}, "range-of-sequences-ends-early", id="backwards"),
+        pytest.param({"since": "9", "until": "3"}, "range-of-sequences-ends-early", id="backwards"),
     ],
 )
 def test_what_cannot_be_read(shared_stream: Any, options: dict[str, str], code: str) -> None:
@@ -405,7 +406,7 @@ def test_what_cannot_be_read(shared_stream: Any, options: dict[str, str], code: 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("given", [{"stram": "x"}, {"first": "x"}], ids=["typo", "not-a-number"])
+@pytest.mark.parametrize("given", [{"stram": "x"}, {"since": "x"}], ids=["typo", "not-a-number"])
 def test_bad_settings(given: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=next(iter(given))):
         JetStreamSettings.model_validate({"stream": "S"} | given)

@@ -229,8 +229,8 @@ def at(ns: int) -> datetime:
     ("settings", "sequences"),
     [
         pytest.param({}, range(3, 31, 3), id="all"),
-        pytest.param({"first": 4, "last": 12}, [6, 9, 12], id="sequences"),
-        pytest.param({"last": 0}, [], id="none"),
+        pytest.param({"since": 4, "until": 12}, [6, 9, 12], id="sequences"),
+        pytest.param({"until": 0}, [], id="none"),
         pytest.param({"since": at(DAY)}, range(9, 31, 3), id="since"),
         pytest.param({"until": at(2 * DAY)}, [3, 6, 9, 12, 15], id="until"),
         pytest.param({"since": at(7 * DAY)}, [], id="later-than-all"),
