@@ -84,8 +84,7 @@ async def _write(settings: NatsSettings, account: str, streams: Path, consumers:
             names.append(stream.name)
             write(streams, stream.name, {"config": stream.model_dump(exclude_unset=True)})
         for name in names:
-            subject = f"CONSUMER.LIST.{name}"
-            async for consumer in _listed(client, Consumers, subject, "consumers"):
+            async for consumer in _listed(client, Consumers, f"CONSUMER.LIST.{name}"):
                 if consumer.config.durable_name:  # others come and go
                     config = consumer.config.model_dump(exclude_unset=True)
                     shown = {"stream_name": name, "name": consumer.name, "config": config}
@@ -148,13 +147,11 @@ def fits(stream: str, patterns: Iterable[str]) -> bool:
 
 
 async def _streams(client: RawClient) -> AsyncIterator[Config]:
-    async for stream in _listed(client, Streams, "STREAM.LIST", "streams"):
+    async for stream in _listed(client, Streams, "STREAM.LIST"):
         yield stream.config
 
 
-async def _listed(
-    client: RawClient, model: type[_P], subject: str, field: str
-) -> AsyncIterator[Any]:
+async def _listed(client: RawClient, model: type[_P], subject: str) -> AsyncIterator[Any]:
     """Every entry of a list that comes in pages.
 
     Raises:
@@ -169,7 +166,7 @@ async def _listed(
             )
         if client.stats["in_bytes"] > MOST_BYTES:
             raise ArchiveError("streams-too-large", where=client.where, most=MOST_BYTES // 2**20)
-        entries = getattr(page, field) or ()
+        entries = page.entries or ()
         for entry in entries:
             yield entry
         count += len(entries)

@@ -190,7 +190,7 @@ class ListedStream(_Part):
 class Streams(_Page):
     """The answer to `STREAM.LIST`."""
 
-    streams: list[ListedStream] | None
+    entries: Annotated[list[ListedStream] | None, Field(alias="streams")]
 
 
 class ListedConsumer(_Part):
@@ -203,7 +203,7 @@ class ListedConsumer(_Part):
 class Consumers(_Page):
     """The answer to `CONSUMER.LIST`."""
 
-    consumers: list[ListedConsumer] | None
+    entries: Annotated[list[ListedConsumer] | None, Field(alias="consumers")]
 
 
 class Stored(_Part):
