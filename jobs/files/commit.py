@@ -68,7 +68,7 @@ def arrow_schema(schema: Schema, words: frozenset[str] = frozenset()) -> pa.Sche
         kind = _narrow(field.type)
         if field.name in words:
             kind = pa.dictionary(pa.int32(), kind)
-        fields.append(pa.field(field.name, kind, field.nullable, field.metadata))
+        fields.append(field.with_type(kind))
     return pa.schema(fields)
 
 
@@ -79,11 +79,7 @@ def _narrow(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_large_binary(kind):
         return pa.binary()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_field(kind.value_field))
+        return pa.list_(kind.value_field.with_type(_narrow(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([_field(kind.field(n)) for n in range(kind.num_fields)])
+        return pa.struct([field.with_type(_narrow(field.type)) for field in kind])
     return kind
-
-
-def _field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _narrow(field.type), field.nullable, field.metadata)
