@@ -30,17 +30,17 @@ def frame_of(spark: Spark, table: Table, files: Sequence[DataFile]) -> Any:
     Raises:
         WarehouseError: a file cannot be read.
     """
-    tasks = plan(table, files)
-    read = partial(_rows, Storage.of(table), arrow_schema(table.schema()))
+    tasks, schema = plan(table, files), arrow_schema(table.schema())
+    read = partial(_rows, Storage.of(table), schema)
     session = session_for(spark, sum(task.size for task in tasks), PROCESS_BYTES)
     if session is None:
         parts = [rows for task in tasks for rows in read(task)]
-        return pa.Table.from_batches(parts, arrow_schema(table.schema())).to_pandas()
+        return pa.Table.from_batches(parts, schema).to_pandas()
     from pyspark.sql.pandas.types import from_arrow_schema
 
     rows = session.range(0, len(tasks), 1, max(1, len(tasks)))
     work = partial(_of_tasks, read, tasks)
-    return rows.mapInArrow(work, from_arrow_schema(arrow_schema(table.schema())))
+    return rows.mapInArrow(work, from_arrow_schema(schema))
 
 
 def _rows(storage: Storage, schema: pa.Schema, task: Task) -> Iterator[pa.RecordBatch]:
