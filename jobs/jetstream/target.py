@@ -191,7 +191,7 @@ class Target:
                 yield seq, self._replayed(pairs)
 
     async def tail(self, client: RawClient, first: int, last: int) -> dict[int, Replayed | None]:
-        """What `messages` gives of a short range, over the connection that there is."""
+        """Reads a short range as `messages` does, over an existing connection."""
         if last - first >= _ONE_BY_ONE and self.is_readable:
             return {
                 seq: source async for seq, source in self.messages(client.settings, first, last)
