@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import pickle
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -33,33 +34,33 @@ SENTENCES = {code: text for folder in BY_FOLDER.values() for code, text in folde
 
 
 FILES = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
-TREES = {file: ast.parse(file.read_text()) for file in FILES}
-BASES = {
-    node.name: {ast.unparse(base).rpartition(".")[2] for base in node.bases}
-    for tree in TREES.values()
-    for node in ast.walk(tree)
-    if isinstance(node, ast.ClassDef)
-}
 
 
-def _kinds(kind: str) -> set[str]:
+def _kinds(bases: Mapping[str, set[str]], kind: str) -> set[str]:
     """The name of a class of the product and those of all that derive from it."""
-    return {kind}.union(*(_kinds(name) for name, bases in BASES.items() if kind in bases))
+    return {kind}.union(*(_kinds(bases, name) for name, of in bases.items() if kind in of))
 
 
-# What takes a code first: our errors (those of transforms take the subjects first), `sentence`, and
-# `error` of a place in a file.
-CHECKED = _kinds("NatsTransformError") - _kinds("InvalidTransform") | {"sentence", "error"}
-
-
-def _calls() -> Iterator[tuple[str, ast.Call, ast.expr]]:
+@cache
+def _calls() -> Sequence[tuple[str, ast.Call, ast.expr]]:
     """Where the product says an error: the place, the call, and what stands for the code."""
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and node.args:
-                function, _, name = ast.unparse(node.func).rpartition(".")
-                if name in CHECKED and "log" not in function:
-                    yield f"{path.relative_to(ROOT)}:{node.lineno}", node, node.args[0]
+    nodes = [(file, node) for file in FILES for node in ast.walk(ast.parse(file.read_text()))]
+    bases = {
+        node.name: {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+        for _, node in nodes
+        if isinstance(node, ast.ClassDef)
+    }
+    # What takes a code first: our errors (those of transforms take the subjects first), `sentence`,
+    # and `error` of a place in a file.
+    ours = _kinds(bases, "NatsTransformError") - _kinds(bases, "InvalidTransform")
+    checked = ours | {"sentence", "error"}
+    calls = []
+    for path, node in nodes:
+        if isinstance(node, ast.Call) and node.args:
+            function, _, name = ast.unparse(node.func).rpartition(".")
+            if name in checked and "log" not in function:
+                calls.append((f"{path.relative_to(ROOT)}:{node.lineno}", node, node.args[0]))
+    return calls
 
 
 def _codes(expression: ast.expr) -> list[str]:

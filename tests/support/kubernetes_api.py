@@ -6,13 +6,14 @@ import copy
 import json
 import re
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlparse
+
+from tests.support.serving import serving
 
 Manifest = dict[str, Any]
 Process = subprocess.Popen[bytes]
@@ -155,14 +156,11 @@ def kubernetes_api(start: Callable[[Manifest], Process]) -> Iterator[KubernetesA
     """
     api = KubernetesApi(start)
     handler = type("Handler", (_Handler,), {"api": api})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        api.url = f"http://127.0.0.1:{server.server_address[1]}"
-        serving = threading.Thread(target=server.serve_forever, daemon=True)
-        serving.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    api.url = f"http://127.0.0.1:{server.server_port}"
+    with serving(server):
         try:
             yield api
         finally:
             for pod in api.all("pods", ""):
                 api.delete("pods", pod["metadata"]["name"])
-            server.shutdown()
-            serving.join()

@@ -15,8 +15,14 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 import pytest
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.serving import make_server
 
+from tests.support.serving import serving
 from tests.support.spark_cluster import Daemon, daemon, free_port
 
 BUCKET = "archive"
@@ -51,11 +57,11 @@ class ObjectStore:
 @contextmanager
 def s3(folder: Path) -> Iterator[ObjectStore]:
     """One that speaks S3 and Glue, from the package moto."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        endpoint = f"http://{host}:{port}"
+    app = DomainDispatcherApplication(create_backend_app)
+    handler = MotoRequestHandler
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=handler)
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    with serving(server):
         # moto keeps what earlier tests put there.
         urllib.request.urlopen(f"{endpoint}/moto-api/reset", b"").close()  # noqa: S310
         files = pafs.S3FileSystem(
@@ -72,9 +78,7 @@ def s3(folder: Path) -> Iterator[ObjectStore]:
             "s3.secret-access-key": "secret",
             "s3.region": "eu-west-1",
         }
-        yield ObjectStore(f"s3://{BUCKET}", settings, files, server.stop)
-    finally:
-        server.stop()
+        yield ObjectStore(f"s3://{BUCKET}", settings, files, server.shutdown)
 
 
 @contextmanager

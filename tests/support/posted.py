@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+
+from tests.support.serving import serving
 
 
 @contextmanager
@@ -25,11 +26,5 @@ def receiver() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", posted
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(server := HTTPServer(("127.0.0.1", 0), Receiver)):
+        yield f"http://127.0.0.1:{server.server_port}", posted

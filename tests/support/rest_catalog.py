@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.serving import make_server
 
 from jobs.warehouse.store import StoreIO
+from tests.support.serving import serving
 
 CREDENTIAL = "archivist:secret"
 SCOPE = "PRINCIPAL_ROLE:ALL"
@@ -198,12 +198,5 @@ def rest_catalog(
     """
     catalog = Catalog(folder, warehouse, storage)
     server = make_server("127.0.0.1", 0, catalog.app(), threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(server), closing(catalog.tables):
         yield f"http://127.0.0.1:{server.server_port}", catalog
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        catalog.tables.close()
