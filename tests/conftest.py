@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import sqlite3
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from pyspark.sql import SparkSession
+from sqlalchemy import Engine, event
 
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
@@ -31,6 +33,14 @@ for _name in [name for name in os.environ if name.startswith("NATS_")]:
 os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no contexts")
 # Tests make many small Spark jobs: what the JVM's second compiler would gain, it costs twice over.
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@event.listens_for(Engine, "connect")
+def _wait_for_no_disk(connection: object, _: object) -> None:
+    """A database of a test has to outlive processes that are killed, not the machine."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
+
 
 # A busy machine is not a failure; pytest's timeout catches what hangs.
 hypothesis.settings.register_profile("nats-transform", deadline=None)
