@@ -62,7 +62,7 @@ class Sink(Protocol):
         """Takes one message that came in pieces."""
 
     def lost(self) -> None:
-        """Hears that nothing more will come."""
+        """Hears that nothing more will come over this connection."""
 
 
 class NoTls(nats.errors.Error):
@@ -221,9 +221,14 @@ class RawClient(Client):
             for asked in list(self._resp_map.values()):
                 if not asked.done():
                     asked.set_exception(e)
-            if self.sink is not None:
-                self.sink.lost()
+        if self.sink is not None:
+            self.sink.lost()
         await super()._process_op_err(e)
+
+    async def _close(self, *args: Any, **kwargs: Any) -> None:
+        if self.sink is not None:
+            self.sink.lost()
+        await super()._close(*args, **kwargs)
 
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes

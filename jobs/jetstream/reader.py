@@ -34,6 +34,7 @@ from jobs.jetstream.stream import JetStreamSettings, StreamState, count_within
 from jobs.settings.connection import NatsSettings
 from jobs.warehouse.rows import constant, header_values, rows_of
 
+_PAUSE_SECONDS = 0.2  # before the server is asked again
 _LOOK_SECONDS = 0.5  # without a message: look whether the read should end
 
 
@@ -112,6 +113,9 @@ async def read_range(
                     await _check_nothing_left(client, settings, following, last)
                 return
             except _Stale as reason:
+                await asyncio.sleep(_PAUSE_SECONDS)
+                while client.is_reconnecting and time.monotonic() < deadline:
+                    await asyncio.sleep(_PAUSE_SECONDS)  # a request would take its whole timeout
                 if client.is_closed:  # by the server, and for good: credentials that expired
                     raise no_connection(nats, client.last_error or reason) from reason
                 if time.monotonic() > deadline:
@@ -123,7 +127,6 @@ async def read_range(
                         patience=nats.patience,
                         reason=text_of(reason),
                     ) from reason
-                await asyncio.sleep(0.2)
                 await _check_same_stream(client, settings.stream, state)
 
 

@@ -284,8 +284,13 @@ def test_nothing_is_left_and_nobody_is_disturbed(stream: Any, nats: NatsSettings
     assert stream.info().state.messages == state.messages
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
-def test_a_server_that_restarts_in_mid_read(how: signal.Signals, make_stream: Any) -> None:
+def test_a_server_that_restarts_in_mid_read(
+    how: signal.Signals, make_stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost connection is no silence: the read goes on as soon as there is a new one."""
+    monkeypatch.setattr("jobs.jetstream.pull.SILENCE_SECONDS", 3600)
     with run_nats_server() as server:
         stream = make_stream(server=server)
         stream.count(3000)
@@ -373,7 +378,9 @@ def test_a_stream_that_vanishes_in_mid_read(stream: Any, nats: NatsSettings, aga
     assert "\n" not in str(caught.value)
 
 
-def test_a_server_that_stays_away(make_stream: Any) -> None:
+@pytest.mark.timeout(60)
+def test_a_server_that_stays_away(make_stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.jetstream.pull.SILENCE_SECONDS", 3600)
     with run_nats_server() as server:
         stream = make_stream(server=server)
         stream.count(100)
