@@ -25,6 +25,7 @@ from nats_transform.errors import (
     sentence,
 )
 from nats_transform.mappings.transform import Transform
+from scripts.architecture import parsed
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("nats_transform", "jobs", "expectations", "orchestration", "cli", "deploy")
@@ -44,7 +45,7 @@ def _kinds(bases: Mapping[str, set[str]], kind: str) -> set[str]:
 @cache
 def _calls() -> Sequence[tuple[str, ast.Call, ast.expr]]:
     """Where the product says an error: the place, the call, and what stands for the code."""
-    nodes = [(file, node) for file in FILES for node in ast.walk(ast.parse(file.read_text()))]
+    nodes = [(file, node) for file in FILES for node in ast.walk(parsed(file.read_text()))]
     bases = {
         node.name: {ast.unparse(base).rpartition(".")[2] for base in node.bases}
         for _, node in nodes
