@@ -152,7 +152,7 @@ class Setting:
         option: what its type does not say.
         kind: the type of its value; of one of its values, if it has several.
         is_several: whether it may have several values.
-        above: the models that it stands in, from the outermost on.
+        model: the model that has the field.
         unless: the fields of the outermost model that make its part unneeded.
     """
 
@@ -161,7 +161,7 @@ class Setting:
     option: Option
     kind: Any
     is_several: bool
-    above: tuple[type[Settings], ...]
+    model: type[Settings]
     unless: tuple[str, ...] = ()
 
     @property
@@ -195,28 +195,25 @@ class Setting:
         return self.field.get_default()  # not what a factory makes anew
 
 
-def settings_of(model: type[Settings], *, every: bool = False) -> Iterator[Setting]:
-    """The settings of a model that people can give, or every one; those of its parts too."""
-    return _settings(model, (), (), every)
-
-
-def _settings(
-    model: type[Settings],
-    path: tuple[str, ...],
-    above: tuple[type[Settings], ...],
-    every: bool,
-    offered: tuple[str, ...] = (),
+def settings_of(
+    model: type[Settings], *, every: bool = False, offered: tuple[str, ...] = ()
 ) -> Iterator[Setting]:
+    """The settings of a model that people can give, or every one; those of its parts too.
+
+    Args:
+        offered: fields that people can give here, though not elsewhere.
+    """
     for name, field in model.model_fields.items():
         option, kind, is_several = _marked(*_meaning(field.annotation), field.metadata)
         if isinstance(kind, type) and issubclass(kind, Settings) and not option.parts:
-            for inner in _settings(kind, (*path, name), (*above, model), every, option.offers):
-                yield replace(inner, unless=inner.unless or option.unless)
+            for inner in settings_of(kind, every=every, offered=option.offers):
+                unless = inner.unless or option.unless
+                yield replace(inner, path=(name, *inner.path), unless=unless)
         elif option.is_option or every or name in offered:
-            yield Setting((*path, name), field, option, kind, is_several, (*above, model))
+            yield Setting((name,), field, option, kind, is_several, model)
 
 
-def nested(settings: Iterator[Setting], values: Mapping[str, Any]) -> dict[str, Any]:
+def nested(settings: Iterable[Setting], values: Mapping[str, Any]) -> dict[str, Any]:
     """Values by the keys of their settings, as a model takes them: those of a part by its name."""
     document: dict[str, Any] = {}
     for setting in settings:

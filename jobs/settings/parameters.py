@@ -109,7 +109,7 @@ def _parameter(model: type[Settings], setting: Setting, completions: Completions
 def _is_only_named(model: type[Settings], setting: Setting) -> bool:
     """Whether only the command line gives it: what is always there makes its part unneeded."""
     is_unneeded = any(model.model_fields[name].is_required() for name in setting.unless)
-    names = itertools.chain.from_iterable(setting.above[-1].alternatives)
+    names = itertools.chain.from_iterable(setting.model.alternatives)
     return is_unneeded and setting.path[-1] in names and not setting.option.combines
 
 
@@ -164,7 +164,7 @@ def weigh(ctx: click.Context) -> None:
         parts.setdefault((parameter.model, parameter.setting.path[:-1]), []).append(parameter)
     for part in parts.values():
         named = set[str]()
-        for names in part[0].setting.above[-1].alternatives:
+        for names in part[0].setting.model.alternatives:
             _keep_strongest(ctx, [p for p in part if p.setting.path[-1] in names])
             named.update(names)
         if not part[0].setting.unless:
@@ -237,7 +237,7 @@ def _with_parts(model: type[Settings], values: dict[str, Any], ctx: click.Contex
     parts = {each.setting.path[0]: each for each in parameters(ctx, model) if each.setting.path[1:]}
     for name, parameter in parts.items():
         part = values.pop(name, {})
-        given = None if (name,) in unused else parameter.setting.above[-1].given(part)
+        given = None if (name,) in unused else parameter.setting.model.given(part)
         if given is not None:
             values[name] = given
     return values
