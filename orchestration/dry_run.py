@@ -101,7 +101,7 @@ def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSett
             asked[setting.key] = archive.mapping.parent / asked[setting.key]
     return DryRunSettings.model_validate(
         {"mapping": archive.mapping, "account": archive.account, "seed": archive.seed}
-        | nested(iter(_SETTINGS), asked)
+        | nested(_SETTINGS, asked)
         | {"stream": archive.stream, "warehouse": archive.tables, "run_id": run_id}
     )
 

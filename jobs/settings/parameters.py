@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 from pydantic_core import PydanticUndefined
 
-from jobs.settings.base import Setting, Settings, settings_of
+from jobs.settings.base import Setting, Settings, nested, settings_of
 from nats_transform.errors import sentence
 
 _S = TypeVar("_S", bound=Settings)
@@ -217,16 +217,13 @@ def read(model: type[_S], ctx: click.Context) -> _S:
     values: dict[str, Any] = {}
     for parameter in parameters(ctx, model):
         value, setting = ctx.params[parameter.name or ""], parameter.setting
-        if value in (None, (), False) and not is_given(ctx, parameter):
+        if value is None or unused_because(ctx, parameter) is not None:
             continue
-        if unused_because(ctx, parameter) is not None or value is None:
-            continue
-        place = values
-        for part in setting.path[:-1]:
-            place = place.setdefault(part, {})
-        place[setting.path[-1]] = setting.option.value if setting.option.value and value else value
+        if value not in ((), False) or is_given(ctx, parameter):
+            values[setting.key] = setting.option.value if setting.option.value and value else value
     try:
-        return model.model_validate(_with_parts(model, values, ctx))
+        document = nested(settings_of(model), values)
+        return model.model_validate(_with_parts(model, document, ctx))
     except ValidationError as error:
         raise _mistake(error, model, ctx) from error
 

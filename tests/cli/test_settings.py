@@ -101,7 +101,7 @@ def test_no_path_is_empty(model: type[Settings], path: Setting) -> None:
     """`Path("")` is the current folder, which nobody means by a variable that isn't set."""
     value = [""] if path.is_several else ""
     with pytest.raises(ValidationError) as caught:
-        model.model_validate(nested(iter([path]), {path.key: value}))
+        model.model_validate(nested([path], {path.key: value}))
     said = {error["loc"]: error["msg"] for error in caught.value.errors()}
     assert sentence("path-empty") in said[path.path]
 
