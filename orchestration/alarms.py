@@ -16,7 +16,7 @@ import dagster as dg
 
 from nats_transform.errors import NatsTransformError
 from orchestration.assets.checks import SPLIT
-from orchestration.hooks import function_named
+from orchestration.hooks import hook_of
 
 VARIABLE = "NATS_TRANSFORM_ON_ALARM"
 WEBHOOK = "NATS_TRANSFORM_SLACK_WEBHOOK"
@@ -81,9 +81,8 @@ def canary_alarms(context: dg.RunStatusSensorContext) -> None:
         asset = evaluation.asset_key.to_user_string()
         try:
             if not _is_known(context.instance, evaluation, run_id):
-                name = os.environ.get(VARIABLE)
-                tell = function_named(name, VARIABLE) if name else log
                 said = {name: str(entry.value) for name, entry in evaluation.metadata.items()}
+                tell = hook_of(VARIABLE, log)
                 tell(Alarm(asset, headline=said["summary"], page=said["page"], run_id=run_id))
             known.append(asset)
         except Exception as error:  # noqa: BLE001 - of a user's function

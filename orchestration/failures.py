@@ -6,8 +6,7 @@ Set `NATS_TRANSFORM_ON_FAILURE` to `package.module:function`; the function is ca
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from pydantic import ValidationError
 from jobs.errors import JobError, text_of
 from jobs.spark_errors import SPARK_ERRORS, job_error
 from nats_transform import NatsTransformError
-from orchestration.hooks import function_named
+from orchestration.hooks import hook_of
 
 VARIABLE = "NATS_TRANSFORM_ON_FAILURE"
 
@@ -42,16 +41,6 @@ class FailedRun:
 def log(failed: FailedRun) -> None:
     """Logs the failure: an example of what can be called."""
     dg.get_dagster_logger().error(f"run {failed.run_id} failed: {'; '.join(failed.reasons)}")
-
-
-def hook() -> Callable[[FailedRun], None]:
-    """The function that the environment names; `log` by default.
-
-    Raises:
-        ImportError: there is no such function.
-    """
-    name = os.environ.get(VARIABLE)
-    return function_named(name, VARIABLE) if name else log
 
 
 @contextmanager
@@ -82,7 +71,7 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
         for event in context.get_step_failure_events()
     ]
     selection = run.asset_selection or ()
-    hook()(
+    hook_of(VARIABLE, log)(
         FailedRun(
             run_id=run.run_id,
             job=run.job_name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -21,3 +22,13 @@ def function_named(name: str, where: str) -> Callable[..., Any]:
             f"{where}={name}: {error}; write it as package.module:function"
         ) from error
     return hook
+
+
+def hook_of(variable: str, otherwise: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The function that a variable of the environment names, if it is set.
+
+    Raises:
+        ImportError: there is no such function.
+    """
+    name = os.environ.get(variable)
+    return function_named(name, variable) if name else otherwise

@@ -11,6 +11,7 @@ from orchestration import failures
 from orchestration.automation.runs import run_requests
 from orchestration.components import SubjectArchive
 from orchestration.failures import FailedRun, failed_runs
+from orchestration.hooks import hook_of
 from tests.support.dagster_project import DAYS, Project
 
 pytestmark = pytest.mark.dagster
@@ -132,12 +133,12 @@ def test_a_failed_run_is_told(bare_project: Project, monkeypatch: pytest.MonkeyP
 def test_the_hook_is_the_function_that_the_environment_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert failures.hook() is failures.log
+    assert hook_of(failures.VARIABLE, failures.log) is failures.log
     monkeypatch.setenv(failures.VARIABLE, "builtins:print")
-    assert failures.hook() is print
+    assert hook_of(failures.VARIABLE, failures.log) is print
     monkeypatch.setenv(failures.VARIABLE, "builtins:no_such")
     with pytest.raises(ImportError, match=r"NATS_TRANSFORM_ON_FAILURE=builtins:no_such: .*module:"):
-        failures.hook()
+        hook_of(failures.VARIABLE, failures.log)
 
 
 @pytest.mark.spark
