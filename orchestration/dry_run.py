@@ -1,7 +1,6 @@
 """The dry-run job of an archive: it tries a candidate mapping on the archived subjects."""
 
 # Dagster reads the annotations of op functions: no `from __future__ import annotations` here.
-import json
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -21,7 +20,8 @@ from nats_transform.untrusted import visible
 from orchestration.archive import Archive
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.markdown import table
-from orchestration.metadata.values import Metadata, link
+from orchestration.metadata.values import Metadata
+from orchestration.pages import link, write_report
 
 _MOST_FINDINGS = 50
 
@@ -65,17 +65,10 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
         description="Compare what the candidate and the current mapping do to the subjects.",
     )
     def try_candidate(context: dg.OpExecutionContext, config: DryRunConfig) -> None:
-        # SciPy takes longer to import than all else: not when Dagster loads.
-        from jobs.pages.dry_run import render
-        from jobs.pages.page import write_page
-
         with failing_with_one_line():
             settings = _settings(archive, config, context.run_id)
             result = dry_run(archive.session, settings)
-            page = archive.reports_folder / f"{archive.name}-dry-run-{context.run_id}.html"
-            page.parent.mkdir(parents=True, exist_ok=True)
-            write_page(render(result), page)
-            page.with_suffix(".json").write_text(json.dumps(result.as_json(), indent=2))
+            page = write_report(archive, "dry-run", result, f"dry-run-{context.run_id}")
         metadata = _metadata(archive, result, page)
         context.add_output_metadata(metadata)
         if config.fail_on.value != NEVER and result.fails(config.fail_on.value):

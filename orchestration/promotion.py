@@ -15,6 +15,7 @@ import dagster as dg
 from pyiceberg.table import Table
 
 from jobs.promote import promote
+from jobs.registry import JOBS
 from jobs.settings.branches import CompareSettings, PromoteSettings
 from jobs.settings.warehouse import BRANCH, Warehouse
 from jobs.transform import TransformResult
@@ -25,7 +26,8 @@ from orchestration.archive import Archive
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.markdown import first_in_place
-from orchestration.metadata.values import Metadata, link
+from orchestration.metadata.values import Metadata
+from orchestration.pages import link
 
 
 def published(archive: Archive) -> Table | None:
@@ -66,8 +68,6 @@ def changes(
         place: where the rows are now.
     """
     from jobs.compare import compare
-    from jobs.pages.compare import render
-    from jobs.pages.page import write_page
 
     metadata: dict[str, Any] = {}
     if place.branch is not None:
@@ -91,7 +91,7 @@ def changes(
         )
     )
     page = archive.reports_folder / f"{archive.name}-comparison-{days[0]}-{days[-1]}.html"
-    write_page(render(comparison), page)
+    JOBS["compare"].write_page(comparison, page)
     return metadata | {
         "moved messages": comparison.moved,
         "moved subjects": comparison.moved_subjects,

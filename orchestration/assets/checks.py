@@ -16,7 +16,8 @@ from orchestration.archive import CHECKS, Archive
 from orchestration.assets.asset import ArchiveAsset
 from orchestration.metadata.markdown import escaped, table
 from orchestration.metadata.shares import busiest_of_checks, worst_of_checks
-from orchestration.metadata.values import Plain, link
+from orchestration.metadata.values import Plain
+from orchestration.pages import link
 
 if TYPE_CHECKING:  # it loads Great Expectations, which takes longer than all else
     from expectations.expectation import Report

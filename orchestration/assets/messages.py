@@ -21,7 +21,8 @@ from orchestration.assets.suites import UserSuites
 from orchestration.days import add_metadata_by_day, days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.columns import columns_of
-from orchestration.metadata.values import Results, link, throughput
+from orchestration.metadata.values import Results, throughput
+from orchestration.pages import link
 
 
 def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:

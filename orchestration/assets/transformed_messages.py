@@ -22,7 +22,8 @@ from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.columns import columns_of
 from orchestration.metadata.markdown import bar, table
 from orchestration.metadata.shares import shares_of_checks, worst_of_checks
-from orchestration.metadata.values import Plain, Results, link, throughput
+from orchestration.metadata.values import Plain, Results, throughput
+from orchestration.pages import link
 from orchestration.promotion import changes, place_of, published
 
 

@@ -8,14 +8,12 @@ for an hour would have to change with every later look.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from jobs.registry import document
 from nats_transform.untrusted import visible
 from orchestration.archive import Archive
 from orchestration.assets import checks
@@ -26,7 +24,8 @@ from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.columns import TABLES, columns_of
 from orchestration.metadata.markdown import escaped
 from orchestration.metadata.shares import shares_of_audit
-from orchestration.metadata.values import Metadata, Results, link
+from orchestration.metadata.values import Metadata, Results
+from orchestration.pages import link, write_report
 
 if TYPE_CHECKING:  # SciPy takes longer to import than all else: not when Dagster loads
     from jobs.settings.audit import AuditSettings
@@ -170,17 +169,10 @@ def _audited(
     """The audit with its page; the verdict as a check, and the numbers."""
     from jobs.audit.headline import headline
     from jobs.audit.run import run as audit_periods
-    from jobs.pages.audit import render
-    from jobs.pages.page import write_page
 
     with failing_with_one_line():
         result = audit_periods(archive.session, settings, periods)
-        archive.reports_folder.mkdir(parents=True, exist_ok=True)
-        # Archives of one warehouse share the folder.
-        page = archive.reports_folder / f"{archive.name}-{name}.html"
-        write_page(render(result), page)
-        # As ASCII: names in mappings need not be UTF-8.
-        page.with_suffix(".json").write_text(json.dumps(document(result), indent=2))
+        page = write_report(archive, "audit", result, name)
     metadata = {
         "verdict": str(result.verdict),
         "summary": visible(headline(result)),
