@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 from pyiceberg.table import Table
 
+from jobs.compare import compare
 from jobs.promote import promote
 from jobs.registry import JOBS
 from jobs.settings.branches import CompareSettings, PromoteSettings
@@ -67,8 +68,6 @@ def changes(
         before: the table that they had before.
         place: where the rows are now.
     """
-    from jobs.compare import compare
-
     metadata: dict[str, Any] = {}
     if place.branch is not None:
         metadata = {"branch": place.branch}

@@ -9,21 +9,23 @@ from __future__ import annotations
 import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
+from nats.aio.client import Client
 from pydantic import Field, create_model
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
 
+from jobs.jetstream.connection import connection
 from jobs.session import SessionOnDemand
 from jobs.settings.base import Settings
 from jobs.settings.connection import NatsSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
-
-if TYPE_CHECKING:  # Dagster reads the annotations of fields, not of methods
-    from nats.aio.client import Client
-    from pyiceberg.table import Table
-    from pyspark.sql import SparkSession
+from jobs.warehouse.paths import NAMESPACE
+from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
+from jobs.warehouse.tables import open_catalog, open_table, warehouse_errors
 
 
 def _as_in(model: type[Settings], name: str, default: Any = None) -> Any:
@@ -50,10 +52,6 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         Raises:
             WarehouseError: the catalog or the table isn't there, or cannot be read.
         """
-        from jobs.warehouse.paths import NAMESPACE
-        from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
-        from jobs.warehouse.tables import open_catalog, open_table, warehouse_errors
-
         for spec in (TRANSFORMED, QUARANTINED):
             if self.branch is not None and spec.name == name:
                 return open_table(self.settings, spec)
@@ -126,6 +124,4 @@ class NatsResource(_Connection):  # type: ignore[misc]
         Raises:
             ArchiveError: there's no server, or it refuses the connection.
         """
-        from jobs.jetstream.connection import connection
-
         return connection(self.settings)

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from expectations.expectation import Report
 from orchestration.archive import CHECKS, Archive
 from orchestration.assets.asset import ArchiveAsset
 from orchestration.metadata.markdown import escaped, table
 from orchestration.metadata.shares import busiest_of_checks, worst_of_checks
 from orchestration.metadata.values import Plain
 from orchestration.pages import link
-
-if TYPE_CHECKING:  # it loads Great Expectations, which takes longer than all else
-    from expectations.expectation import Report
 
 SPLIT = "split_as_configured"
 """The check of an observed audit: it has the verdict, and alarms follow it."""

@@ -10,10 +10,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
+from jobs.audit.headline import headline
+from jobs.audit.in_force import periods_of
+from jobs.audit.result import AuditError
+from jobs.audit.run import run as audit_periods
+from jobs.settings.audit import AuditSettings
+from jobs.warehouse import specs, tables
+from nats_transform.audit import Period, Verdict
 from nats_transform.untrusted import visible
 from orchestration.archive import Archive
 from orchestration.assets import checks
@@ -27,15 +34,9 @@ from orchestration.metadata.shares import shares_of_audit
 from orchestration.metadata.values import Metadata, Results
 from orchestration.pages import link, write_report
 
-if TYPE_CHECKING:  # SciPy takes longer to import than all else: not when Dagster loads
-    from jobs.settings.audit import AuditSettings
-    from nats_transform.audit import Period, Verdict
-
 
 def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     """Audits the days; the page and its JSON are among the archive's reports."""
-    from jobs.settings.audit import AuditSettings
-
     days = days_of(context)
     asset = REHEARSAL if archive.observed is None else OBSERVED
     with failing_with_one_line():
@@ -58,11 +59,6 @@ class Look(dg.Config):
 
 def watch(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     """Looks at the canary; each materialization is a look."""
-    from jobs.audit.result import AuditError
-    from jobs.settings.audit import AuditSettings
-    from jobs.warehouse import specs, tables
-    from nats_transform.audit import Period
-
     observed = archive.observed
     assert observed is not None  # noqa: S101 - else there is no such asset
     assert observed.watch is not None  # noqa: S101 - as above
@@ -127,9 +123,6 @@ def _with_periods(
     instance: dg.DagsterInstance, archive: Archive, settings: AuditSettings
 ) -> tuple[AuditSettings, list[Period]]:
     """The mapping versions in force: of their moments, or the one recorded last, with its seed."""
-    from jobs.audit.in_force import periods_of
-    from nats_transform.audit import Period
-
     if settings.in_force:
         return settings, periods_of(settings)
     mappings, version, seed = mapping_in_force(instance, archive)
@@ -138,8 +131,6 @@ def _with_periods(
 
 def _is_quiet(archive: Archive, instance: dg.DagsterInstance, days: list[date]) -> bool:
     """Whether every day was ingested, and none has a message."""
-    from jobs.warehouse import specs, tables
-
     ingested = instance.get_materialized_partitions(archive.key("messages"))
     if not {day.isoformat() for day in days} <= ingested:
         return False
@@ -149,8 +140,6 @@ def _is_quiet(archive: Archive, instance: dg.DagsterInstance, days: list[date]) 
 
 def _nothing_to_audit(archive: Archive, asset: ArchiveAsset) -> Results:
     """The result of an audit of days without messages."""
-    from nats_transform.audit import Verdict
-
     metadata = {
         "verdict": str(Verdict.NOTHING),
         "summary": f"stream {archive.stream} has no messages on these days",
@@ -167,9 +156,6 @@ def _audited(
     name: str,
 ) -> Results:
     """The audit with its page; the verdict as a check, and the numbers."""
-    from jobs.audit.headline import headline
-    from jobs.audit.run import run as audit_periods
-
     with failing_with_one_line():
         result = audit_periods(archive.session, settings, periods)
         page = write_report(archive, "audit", result, name)
@@ -198,8 +184,6 @@ def _judged(
     more: Metadata,
 ) -> Results:
     """The verdict on what was observed as a check, and the numbers; `more` only the asset has."""
-    from nats_transform.audit import Verdict
-
     if archive.observed is not None:
         is_wrong = verdict in (Verdict.OUTSIDE, Verdict.NOT_RANDOM)
         is_error = is_wrong and archive.observed.severity == "error"

@@ -28,13 +28,17 @@ import dagster as dg
 from jobs.audit.headline import outside_parts, worst_first
 from jobs.audit.result import AuditResult
 from jobs.errors import JobError, text_of
+from jobs.files.scan import Scan, digested
 from jobs.jetstream.process import nats_server
 from jobs.progress import step
 from jobs.settings.demo import DemoSettings
+from jobs.warehouse import specs, tables
 from nats_transform.config import load_mappings
 from orchestration.archive import Archive
 from orchestration.assets.checks import SPLIT
+from orchestration.components import SubjectArchive
 from orchestration.days import range_tags
+from orchestration.definitions import defs
 from orchestration.demo.clusters import Change, write_mapped
 from orchestration.demo.publish import make_stream, publish, remove_stream
 from orchestration.demo.traffic import messages, write_dump
@@ -210,8 +214,6 @@ def _environment(
 
 def _archive(name: str) -> Archive:
     """An archive of the demo, read from its YAML."""
-    from orchestration.components import SubjectArchive
-
     tree = dg.ComponentTree.for_project(Path(__file__))
     (archive,) = [
         component
@@ -242,8 +244,6 @@ def _materialize(
     Raises:
         JobError: an asset failed.
     """
-    from orchestration.definitions import defs
-
     job = defs().resolve_implicit_global_asset_job_def()
     checks: dict[str, bool] = {}
     doing = ExitStack()
@@ -291,9 +291,6 @@ def _require_expected(checks: dict[str, bool]) -> None:
 
 def _digest(archive: Archive) -> str:
     """The digest of all transformed messages without their times, which differ in a second demo."""
-    from jobs.files.scan import Scan, digested
-    from jobs.warehouse import specs, tables
-
     table = tables.open_table(archive.tables, specs.TRANSFORMED)
     names = specs.TRANSFORMED.rows.names
     columns = [name for name in names if name not in ("ts", "ts_ns", "day")]

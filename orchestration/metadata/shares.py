@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
+from expectations.expectation import Report
+from jobs.audit.result import AuditResult
+from nats_transform.audit import MappingAudit
 from nats_transform.untrusted import visible
 from orchestration.metadata.markdown import bar, first_in_place, table
 from orchestration.metadata.values import Plain
-
-if TYPE_CHECKING:  # they load Great Expectations and SciPy, which take longer than all else
-    from expectations.expectation import Report
-    from jobs.audit.result import AuditResult
-    from nats_transform.audit import MappingAudit
 
 Share = Mapping[str, Any]
 """A destination's share of the messages of its mapping in one cluster, as plain values."""
