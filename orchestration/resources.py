@@ -113,7 +113,8 @@ class NatsResource(_Connection):  # type: ignore[misc]
     @property
     def settings(self) -> NatsSettings:
         """How to reach the server, as jobs take it."""
-        given = self.model_dump(exclude_none=True, exclude={"server"})
+        # A default that counted as given would replace what a context says.
+        given = self.model_dump(exclude_unset=True, exclude_none=True, exclude={"server"})
         return NatsSettings.model_validate(
             given if self.server is None else given | {"servers": self.server}
         )

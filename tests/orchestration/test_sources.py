@@ -51,11 +51,15 @@ def test_every_setting_of_a_connection_arrives() -> None:
 def test_a_context_is_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "nats" / "context").mkdir(parents=True)
-    (tmp_path / "nats" / "context" / "x.json").write_text('{"url": "nats://x", "token": "t"}')
+    (tmp_path / "nats" / "context" / "x.json").write_text(
+        '{"url": "nats://x", "token": "t", "tls_first": true}'
+    )
     source = ArchiveSource(context="x", domain="hub")
     server = source.ingest_settings("S", Warehouse(), (DAY, DAY), "run").server
-    wanted = {"servers": "nats://x", "token": "t", "domain": "hub"}
+    wanted = {"servers": "nats://x", "token": "t", "tls_first": True, "domain": "hub"}
     assert server == NatsSettings.model_validate(wanted)
+    assert source.nats is not None
+    assert source.nats.settings == server
 
 
 def test_every_column_of_a_dump_arrives() -> None:
