@@ -9,7 +9,6 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from jobs.settings.base import nested, settings_of
-from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from nats_transform.errors import InvalidValue
@@ -34,10 +33,8 @@ class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
         return self
 
     @property
-    def nats(self) -> NatsResource | None:
-        """The server, if the messages come from one."""
-        if not (self.server or self.context):
-            return None
+    def nats(self) -> NatsResource:
+        """The server that the messages come from."""
         return NatsResource(**self._texts(set(NatsResource.model_fields)))
 
     def ingest_settings(
@@ -55,12 +52,6 @@ class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
                 "run_id": run_id,
             }
         )
-
-    @property
-    def connection(self) -> NatsSettings:
-        """How to reach the server that the messages come from."""
-        given = nested(settings_of(IngestSettings), self._texts())
-        return NatsSettings.model_validate(given["server"])
 
     def _texts(self, only: set[str] | None = None) -> dict[str, Any]:
         """What the YAML gives, by its keys; paths as texts."""

@@ -21,7 +21,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     assert archive.live is not None  # noqa: S101 - else there is no such asset
     with failing_with_one_line():
         stream, name = archive.stream, archive.live.from_stream or archive.stream
-        lag = measure_lags(archive.live.connection, {stream: name}, archive.tables)[stream]
+        lag = measure_lags(archive.live.nats.settings, {stream: name}, archive.tables)[stream]
         if isinstance(lag, ArchiveError):
             raise lag
     yield dg.ObserveResult(asset_key=archive.key("stream"), metadata=lag.numbers)

@@ -27,7 +27,7 @@ def lag_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinition:
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
             names = {each.stream: live.from_stream or each.stream for each in archives}
-            lags = measure_lags(live.connection, names, archive.tables)
+            lags = measure_lags(live.nats.settings, names, archive.tables)
             before = json.loads(context.cursor or "{}")
             seen = {
                 stream: [lag.state.last, lag.last]
@@ -80,7 +80,7 @@ def _requests(archive: Archive, name: str, lag: Lag) -> Iterator[dg.RunRequest]:
     """
     assert archive.live is not None  # noqa: S101 - the caller has asked its server
     now = datetime.now(UTC)
-    first = first_missing_day(archive.live.connection, name, lag, archive.start_date)
+    first = first_missing_day(archive.live.nats.settings, name, lag, archive.start_date)
     last = now.date() - timedelta(days=0 if archive.include_today else 1)
     count = 0 if first is None else (last - first).days + 1
     days = [last - timedelta(days=n) for n in reversed(range(count))]

@@ -85,7 +85,7 @@ class AccountArchive(SubjectArchive, dg.StateBackedComponent):
     def write_state_to_path(self, state_path: Path) -> None:
         """Asks the server for all streams of the account, and what they copy from."""
         assert self.live is not None  # noqa: S101 - the YAML would be refused
-        origins = stream_origins(self.live.connection)
+        origins = stream_origins(self.live.nats.settings)
         state_path.write_text(json.dumps(origins, indent=1, sort_keys=True), encoding="utf-8")
 
     def build_defs_from_state(

@@ -40,7 +40,6 @@ def test_every_setting_of_a_connection_arrives() -> None:
     source = ArchiveSource(server="nats://h", **CONNECTION)
     server = source.ingest_settings("S", Warehouse(), (DAY, DAY), "run").server
     assert server == NatsSettings.model_validate({"servers": "nats://h"} | CONNECTION)
-    assert source.nats is not None
     assert source.nats.settings == server  # of the resource `NAME_nats`
     # Timeouts stay as they are, and `creds` names the file; everything else an archive can say.
     assert CONNECTION.keys() == NatsSettings.model_fields.keys() - {
@@ -58,7 +57,6 @@ def test_a_context_is_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     server = source.ingest_settings("S", Warehouse(), (DAY, DAY), "run").server
     wanted = {"servers": "nats://x", "token": "t", "tls_first": True, "domain": "hub"}
     assert server == NatsSettings.model_validate(wanted)
-    assert source.nats is not None
     assert source.nats.settings == server
 
 
