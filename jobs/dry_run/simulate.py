@@ -17,7 +17,6 @@ Limits that depend on the order of messages are applied one message after the ot
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -60,38 +59,36 @@ from nats_transform.migration import Question
 from nats_transform.streams.network import Entropy, Network, Via
 from nats_transform.streams.stream import StreamConfig
 
-SIMULATED = replace(
-    specs.table_spec(
-        "simulated_streams",
-        {
-            "archive": pa.string(),
-            "day": pa.date32(),
-            "stream": pa.string(),
-            "seq": pa.int64(),
-            "stored_subject": pa.string(),
-            "via": pa.string(),
-            "origin_stream": pa.string(),
-            "origin_seq": pa.int64(),
-            "archive_seq": pa.int64(),
-            "subject": pa.string(),
-            "mapped_subject": pa.string(),
-            "ts": pa.timestamp("us", "UTC"),
-            "republished_subject": pa.string(),
-        },
-        raw=("subject", "mapped_subject", "stored_subject", "republished_subject"),
-        about={
-            "archive": "The stream whose messages were published again.",
-            "stream": "The stream that would hold the message.",
-            "seq": "The sequence of the message there.",
-            "stored_subject": "The subject that it is stored under.",
-            "via": "How it got there: `capture`, `republish`, `mirror` or `source`.",
-            "origin_stream": "The stream that it came from; null if it was captured.",
-            "origin_seq": "Its sequence in that stream; null if it was captured.",
-            "archive_seq": "The sequence of the message in the archive.",
-            "mapped_subject": "The subject that the mappings gave it.",
-            "republished_subject": "The subject that it is republished under; null if it is not.",
-        },
-    ),
+SIMULATED = specs.table_spec(
+    "simulated_streams",
+    {
+        "archive": pa.string(),
+        "day": pa.date32(),
+        "stream": pa.string(),
+        "seq": pa.int64(),
+        "stored_subject": pa.string(),
+        "via": pa.string(),
+        "origin_stream": pa.string(),
+        "origin_seq": pa.int64(),
+        "archive_seq": pa.int64(),
+        "subject": pa.string(),
+        "mapped_subject": pa.string(),
+        "ts": pa.timestamp("us", "UTC"),
+        "republished_subject": pa.string(),
+    },
+    raw=("subject", "mapped_subject", "stored_subject", "republished_subject"),
+    about={
+        "archive": "The stream whose messages were published again.",
+        "stream": "The stream that would hold the message.",
+        "seq": "The sequence of the message there.",
+        "stored_subject": "The subject that it is stored under.",
+        "via": "How it got there: `capture`, `republish`, `mirror` or `source`.",
+        "origin_stream": "The stream that it came from; null if it was captured.",
+        "origin_seq": "Its sequence in that stream; null if it was captured.",
+        "archive_seq": "The sequence of the message in the archive.",
+        "mapped_subject": "The subject that the mappings gave it.",
+        "republished_subject": "The subject that it is republished under; null if it is not.",
+    },
     partitions=("archive", "day"),
 )
 

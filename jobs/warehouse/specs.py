@@ -30,10 +30,10 @@ class TableSpec:
     name: str
     schema: Schema
     rows: pa.Schema
-    raw: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ("stream", "day")
-    about: Mapping[str, str] = field(default_factory=dict, compare=False)
-    has_branches: bool = False
+    raw: tuple[str, ...]
+    partitions: tuple[str, ...]
+    about: Mapping[str, str] = field(compare=False)
+    has_branches: bool
 
 
 # What a column means in every table that has it, unless the table says something else.
@@ -65,6 +65,7 @@ def table_spec(
     fields: Mapping[str, pa.DataType],
     raw: Sequence[str] = (),
     about: Mapping[str, str] | None = None,
+    partitions: tuple[str, ...] = ("stream", "day"),
     has_branches: bool = False,
 ) -> TableSpec:
     """The spec of a table for rows with these columns; all of them may be null.
@@ -72,6 +73,7 @@ def table_spec(
     Args:
         raw: those of text that may hold any bytes.
         about: what columns mean that mean something else, or are not there, in other tables.
+        partitions, has_branches: those of the table.
     """
     rows = pa.schema(fields)
     texts = {**_ABOUT, **(about or {})}
@@ -86,7 +88,7 @@ def table_spec(
     documented = pa.schema([column.with_metadata({"doc": texts[column.name]}) for column in stored])
     schema = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(documented))
     known = {column.name: texts[column.name] for column in stored}
-    return TableSpec(name, schema, rows, tuple(raw), about=known, has_branches=has_branches)
+    return TableSpec(name, schema, rows, tuple(raw), partitions, known, has_branches)
 
 
 MESSAGES = table_spec("messages", messages.MESSAGES, raw=("subject", "cluster"))

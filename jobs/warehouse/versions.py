@@ -40,29 +40,27 @@ _FINDING = pa.struct(
     [(name, pa.string()) for name in ("code", "severity", "message", "source", "destination")]
 )
 
-MAPPING_VERSIONS = replace(
-    specs.table_spec(
-        "mapping_versions",
-        {
-            "mapping_version": pa.string(),
-            "recorded_at": pa.timestamp("us", "UTC"),
-            "account": pa.string(),
-            "seed": pa.int64(),
-            "canonical": pa.string(),
-            "rules": pa.list_(_RULE),
-            "findings": pa.list_(_FINDING),
-            "config": pa.string(),
-        },
-        about={
-            "recorded_at": "When the version was first used (UTC).",
-            "account": "The account of the mappings.",
-            "seed": "The number that decides the draws.",
-            "canonical": "The mappings and the seed, without comments, order and layout.",
-            "rules": "The same to query: one entry for each destination.",
-            "findings": "What `check` found.",
-            "config": "The mappings alone, as nats-server reads them.",
-        },
-    ),
+MAPPING_VERSIONS = specs.table_spec(
+    "mapping_versions",
+    {
+        "mapping_version": pa.string(),
+        "recorded_at": pa.timestamp("us", "UTC"),
+        "account": pa.string(),
+        "seed": pa.int64(),
+        "canonical": pa.string(),
+        "rules": pa.list_(_RULE),
+        "findings": pa.list_(_FINDING),
+        "config": pa.string(),
+    },
+    about={
+        "recorded_at": "When the version was first used (UTC).",
+        "account": "The account of the mappings.",
+        "seed": "The number that decides the draws.",
+        "canonical": "The mappings and the seed, without comments, order and layout.",
+        "rules": "The same to query: one entry for each destination.",
+        "findings": "What `check` found.",
+        "config": "The mappings alone, as nats-server reads them.",
+    },
     partitions=(),
 )
 """One row for each version."""
