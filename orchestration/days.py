@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 
 import dagster as dg
@@ -10,7 +10,6 @@ from pyiceberg.table import Table
 
 from jobs.settings.days import DayRange
 from jobs.warehouse import tables
-from orchestration.metadata.values import Plain
 
 
 def range_tags(first: date, last: date) -> dict[str, str]:
@@ -27,18 +26,18 @@ def days_of(context: dg.AssetExecutionContext) -> list[date]:
     return list(DayRange(min(days), max(days)))
 
 
-def add_metadata_by_day(
-    context: dg.AssetExecutionContext, days: Mapping[date, Mapping[str, Plain]]
-) -> None:
-    """Adds the metadata of each day to its materialization, if a run covers several days."""
-    for day, values in days.items():
-        context.add_asset_metadata(values, partition_key=day.isoformat())
-
-
-def rows_by_day(table: Table, stream: str, days: Sequence[date]) -> Mapping[date, int]:
+def rows_by_day(table: Table, stream: str, days: Sequence[date]) -> dict[date, int]:
     """How many rows the table has of each day. It reads no file: Iceberg has counted them."""
     table.refresh()
     return {
         day: sum(file.record_count for file in tables.data_files(table, stream, [day]))
         for day in days
     }
+
+
+def add_rows_by_day(
+    context: dg.AssetExecutionContext, table: Table, stream: str, days: Sequence[date]
+) -> None:
+    """Adds to the materialization of each day how many rows the table has of it."""
+    for day, rows in rows_by_day(table, stream, days).items():
+        context.add_asset_metadata({"dagster/row_count": rows}, partition_key=day.isoformat())

@@ -20,8 +20,7 @@ from jobs.registry import JOBS
 from jobs.settings.branches import CompareSettings, PromoteSettings
 from jobs.settings.warehouse import BRANCH, Warehouse
 from jobs.transform import TransformResult
-from jobs.warehouse.specs import TRANSFORMED
-from jobs.warehouse.tables import data_files, find_table, mapping_version_of, snapshot_id
+from jobs.warehouse.tables import data_files, mapping_version_of, snapshot_id
 from nats_transform import NatsTransformError
 from orchestration.archive import Archive
 from orchestration.failures import failing_with_one_line
@@ -29,11 +28,6 @@ from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.markdown import first_in_place
 from orchestration.metadata.values import Metadata
 from orchestration.pages import link
-
-
-def published(archive: Archive) -> Table | None:
-    """The rows that consumers read, if there are any."""
-    return find_table(archive.tables.main, TRANSFORMED)
 
 
 def place_of(archive: Archive, version: str, table: Table | None) -> Warehouse:

@@ -18,7 +18,7 @@ from orchestration.archive import CHECKS, Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
 from orchestration.assets.suites import UserSuites
-from orchestration.days import add_metadata_by_day, days_of, rows_by_day
+from orchestration.days import add_rows_by_day, days_of
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.columns import columns_of
 from orchestration.metadata.values import Results, throughput
@@ -60,11 +60,10 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             report = check.of(archive.session, table, files)
         report = replace(report, results=(*report.results, *suites(archive.session, table, files)))
         page = suites.keep(report)
-        counts = rows_by_day(table, archive.stream, days)
+        add_rows_by_day(context, table, archive.stream, days)
     yield from checks.results(archive, ASSET, report, page, suites.pages)
     if refused is not None:
         raise dg.Failure(f"{refused} (see {page})", allow_retries=False)
-    add_metadata_by_day(context, {day: {"dagster/row_count": counts[day]} for day in days})
     yield dg.MaterializeResult(
         metadata={
             "added": added,

@@ -12,7 +12,7 @@ from jobs.settings.census import CensusSettings
 from jobs.warehouse import tables
 from orchestration.archive import Archive
 from orchestration.assets.asset import ArchiveAsset
-from orchestration.days import add_metadata_by_day, days_of, rows_by_day
+from orchestration.days import add_rows_by_day, days_of
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.columns import columns_of
 from orchestration.metadata.values import Results, throughput
@@ -28,8 +28,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         table = tables.open_table(archive.tables, CENSUS)
         if result.refused is not None:
             raise JobError("refused", reason=result.refused)
-        rows = rows_by_day(table, archive.stream, days)
-    add_metadata_by_day(context, {day: {"dagster/row_count": rows[day]} for day in days})
+        add_rows_by_day(context, table, archive.stream, days)
     yield dg.MaterializeResult(
         metadata={
             "subjects": result.rows,

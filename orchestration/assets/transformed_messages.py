@@ -11,12 +11,14 @@ import dagster as dg
 from expectations.expectation import Report
 from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
+from jobs.warehouse.specs import TRANSFORMED
+from jobs.warehouse.tables import find_table
 from nats_transform import NatsTransformError
 from orchestration.archive import CHECKS, Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
 from orchestration.assets.suites import UserSuites
-from orchestration.days import add_metadata_by_day, days_of
+from orchestration.days import days_of
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.columns import columns_of
@@ -24,7 +26,7 @@ from orchestration.metadata.markdown import bar, table
 from orchestration.metadata.shares import shares_of_checks, worst_of_checks
 from orchestration.metadata.values import Plain, Results, throughput
 from orchestration.pages import link
-from orchestration.promotion import changes, place_of, published
+from orchestration.promotion import changes, place_of
 
 
 def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
@@ -34,7 +36,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     with failing_with_one_line():
         suites = UserSuites(archive, "transformed_messages", days, context.log.warning)
         mappings, version, seed = mapping_in_force(context.instance, archive)
-        before = published(archive)
+        before = find_table(archive.tables.main, TRANSFORMED)  # what consumers read
         place = place_of(archive, version, before)
         settings = TransformSettings(
             **archive.mapped_settings(days, context.run.run_id)
@@ -60,13 +62,9 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         context.log.warning(f"not compared with the rows before: {error}")
         compared = {}
     if len(days) > 1:
-        add_metadata_by_day(
-            context,
-            {
-                day: {**_fates(report.measures.fates_of(day)), **shares_of_checks(report, day)}
-                for day in result.days
-            },
-        )
+        for day in result.days:
+            of_day = {**_fates(report.measures.fates_of(day)), **shares_of_checks(report, day)}
+            context.add_asset_metadata(of_day, partition_key=day.isoformat())
     yield dg.MaterializeResult(
         metadata={
             **worst_of_checks(report),  # what one looks for is first
