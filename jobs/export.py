@@ -39,7 +39,7 @@ from jobs.warehouse import versions
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.rows import new_subjects
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED, TableSpec
-from jobs.warehouse.tables import open_table, rows_of
+from jobs.warehouse.tables import count_rows, open_table
 from nats_transform import AccountMappings
 from nats_transform.backup.adapt import adapted_config, adapted_filters
 from nats_transform.backup.archive import read_head, read_messages
@@ -185,7 +185,7 @@ class _Export:
             raise ArchiveError("stream-not-archived", stream=stream)
         if rows.messages != self.archived.messages:
             others, cure = "", "every day first"
-            if apart := rows_of(self.settings.warehouse, QUARANTINED, stream):
+            if apart := count_rows(self.settings.warehouse, QUARANTINED, stream):
                 others = f", and {apart:,} {'is' if apart == 1 else 'are'} in quarantine"
                 cure = "every day with a mapping that passes the checks"
             raise JobError(

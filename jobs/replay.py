@@ -42,7 +42,7 @@ from jobs.progress import advance, step
 from jobs.settings.replay import CONSENTS, Consent, ReplaySettings
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
-from jobs.warehouse.tables import find_table, open_table, rows_of
+from jobs.warehouse.tables import count_rows, find_table, open_table
 from jobs.warehouse.versions import find as find_version
 from nats_transform.kernel.coverage import Coverage
 from nats_transform.mappings.subject import decode, encode
@@ -136,7 +136,7 @@ class _Run:
         self.stream = source_stream(settings.stream)
         accounts = Archived.of(find_table(settings.warehouse, MESSAGES), settings.stream)
         self.archived = accounts.coverage
-        apart = rows_of(settings.warehouse, QUARANTINED, settings.stream, settings.days)
+        apart = count_rows(settings.warehouse, QUARANTINED, settings.stream, settings.days)
         there = archive.messages + apart
         untransformed = max(accounts.digest_of(settings.days).rows - there, 0)
         self.lacking = {"quarantined": apart, "untransformed": untransformed}

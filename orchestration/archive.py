@@ -29,8 +29,8 @@ from orchestration.settings import (
     FilePath,
     OptionalPath,
     OptionalText,
-    Settings,
     Text,
+    YamlPart,
     plain_name,
     positive,
     yaml_of,
@@ -75,7 +75,7 @@ def _cron(value: str) -> str:
     return value
 
 
-class Schedule(Settings):
+class Schedule(YamlPart):
     """When Dagster starts a job, and for how many days."""
 
     cron: Text = Field(description="Minute, hour, day, month and weekday, as in cron.")
@@ -94,7 +94,7 @@ class Schedule(Settings):
         return zone
 
 
-class Sensor(Settings):
+class Sensor(YamlPart):
     """What looks again and again."""
 
     interval_seconds: int = Field(60, description="How many seconds to wait between two looks.")
@@ -133,7 +133,7 @@ class MappingFrom(yaml_of(InForce, {"since", "mapping"})):  # type: ignore[misc]
     """A mapping file that took over at some moment."""
 
 
-class Watch(Settings):
+class Watch(YamlPart):
     """Looks at a canary that runs: every look counts all messages since the canary started."""
 
     cron: Text = Field("5 * * * *", description="When to look, as in cron, in UTC.")
@@ -210,7 +210,7 @@ class Spark(yaml_of(SparkSettings, {"driver_memory"})):  # type: ignore[misc]
         return SparkResource(driver_memory=self.driver_memory, config=config)
 
 
-class UserSuite(Settings):
+class UserSuite(YamlPart):
     """Expectations of your own on the rows of a run's days: one more check of a table."""
 
     name: Text = Field(
@@ -243,7 +243,7 @@ class UserSuite(Settings):
         return self
 
 
-class _Messages(Settings):
+class _Messages(YamlPart):
     """The messages of an archive."""
 
     name: Text = Field(

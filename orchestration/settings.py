@@ -21,8 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticUndefined
 
-from jobs.settings import base as jobs_base
-from jobs.settings.base import Option
+from jobs.settings.base import Option, Settings, settings_of
 from nats_transform.errors import InvalidConfig, InvalidValue, sentence
 from nats_transform.untrusted import visible
 
@@ -142,7 +141,7 @@ _MODELS: set[type[BaseModel]] = set()
 """The schemas of settings: each part of a file looks through its own texts."""
 
 
-class Settings(dg.Model, dg.Resolvable):
+class YamlPart(dg.Model, dg.Resolvable):
     """A part of the YAML of a component.
 
     Raises:
@@ -229,11 +228,11 @@ def positive(value: float | None) -> float | None:
 
 
 def yaml_of(
-    model: type[jobs_base.Settings],
+    model: type[Settings],
     only: Collection[str],
-    base: type[Settings] = Settings,
+    base: type[YamlPart] = YamlPart,
     **defaults: Any,
-) -> type[Settings]:
+) -> type[YamlPart]:
     """Settings of a job as a part of the YAML: each with its description, default and bounds.
 
     Args:
@@ -243,7 +242,7 @@ def yaml_of(
     """
     fields: dict[str, Any] = {}
     checks: dict[str, Any] = {}
-    for setting in jobs_base.settings_of(model, every=True):
+    for setting in settings_of(model, every=True):
         if setting.key not in only:
             continue
         default = defaults.get(setting.key, [] if setting.is_several else setting.default)

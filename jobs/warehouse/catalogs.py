@@ -75,7 +75,7 @@ def create_namespace(catalog: Catalog, name: str) -> None:
             raise
 
 
-def settings_of(catalog: str) -> RecursiveDict:
+def configuration_of(catalog: str) -> RecursiveDict:
     """The settings that the user has given to a catalog.
 
     Raises:

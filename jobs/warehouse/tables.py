@@ -49,7 +49,7 @@ from jobs.errors import ConcurrentWrite, JobError, NoBranch, NoTable, WarehouseE
 from jobs.settings.days import DayRange
 from jobs.settings.warehouse import MAIN
 from jobs.settings.warehouse import Warehouse as Warehouse
-from jobs.warehouse.catalogs import Catalog, create_namespace, load_catalog, settings_of
+from jobs.warehouse.catalogs import Catalog, configuration_of, create_namespace, load_catalog
 from jobs.warehouse.folder import CATALOG_FILE, folder_catalog
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import TableSpec
@@ -164,7 +164,7 @@ def _settings(catalog: str) -> dict[str, Any]:
     """What PyIceberg is told of a catalog beside what is configured."""
     # Our own reads and writes go through PyArrow; PyIceberg would choose another for Azure.
     settings: dict[str, Any] = {PY_IO_IMPL: f"{StoreIO.__module__}.{StoreIO.__name__}"}
-    configured = settings_of(catalog)
+    configured = configuration_of(catalog)
     if str(configured.get("type")).lower() == "glue":
         # PyIceberg (0.12) tries a Glue that is gone for a minute or two, and the text that it
         # reads from its file is no number to AWS's library.
@@ -333,7 +333,7 @@ def sequence_ends(table: Table, file: DataFile) -> tuple[int, int] | None:
     return None if first is None or last is None else (first, last)
 
 
-def rows_of(
+def count_rows(
     warehouse: Warehouse, spec: TableSpec, stream: str, days: Sequence[date] | None = None
 ) -> int:
     """How many rows a table has of a stream on some days; none if there is no such table."""

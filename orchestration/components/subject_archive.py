@@ -19,7 +19,7 @@ from orchestration.automation import automation
 from orchestration.dry_run import dry_run_job
 from orchestration.metadata.values import Results
 from orchestration.promotion import promote_job
-from orchestration.settings import OptionalText, Settings, plain_name
+from orchestration.settings import OptionalText, YamlPart, plain_name
 
 
 class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
@@ -41,7 +41,7 @@ class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
         return text
 
 
-class Retries(Settings):
+class Retries(YamlPart):
     """What happens when the step of an asset fails, and a person need not do anything first."""
 
     max: int = Field(default=1, description="How often to retry.")
@@ -61,7 +61,7 @@ class Retries(Settings):
         return dg.RetryPolicy(self.max, self.delay, backoff, jitter)
 
 
-class Op(Settings):
+class Op(YamlPart):
     """How the op of an asset runs: the `op` of Dagster's own components, and retries."""
 
     name: OptionalText = Field(default=None, description="The name of the op.")

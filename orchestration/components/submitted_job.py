@@ -13,12 +13,12 @@ from nats_transform.untrusted import visible
 from orchestration.archive import CHECKS
 from orchestration.assets.checks import specs
 from orchestration.metadata.values import Results
-from orchestration.settings import FilePath, OptionalText, Settings, Text
+from orchestration.settings import FilePath, OptionalText, Text, YamlPart
 
 _TABLES = {"ingest": "messages", "transform": "transformed_messages"}
 
 
-class SubmittedJob(Settings, dg.Component):
+class SubmittedJob(YamlPart, dg.Component):
     """An asset that is made by `spark-submit deploy/spark_job.py`, in the folder of the YAML.
 
     Its driver is a process with Python, packages and memory of its own, as spark-submit is told.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestration.archive import Archive
 from orchestration.archive_source import ArchiveSource
 from orchestration.components import SubjectArchive, SubmittedJob
-from orchestration.settings import Settings
+from orchestration.settings import YamlPart
 from tests.support.saying import saying
 
 pytestmark = pytest.mark.dagster
@@ -106,7 +106,7 @@ def test_a_mistake_is_told_with_its_line(more: str, told: str) -> None:
 
 
 @pytest.mark.parametrize("component", [SubjectArchive, SubmittedJob])
-def test_every_setting_is_described_where_dg_and_editors_look(component: type[Settings]) -> None:
+def test_every_setting_is_described_where_dg_and_editors_look(component: type[YamlPart]) -> None:
     schema = component.model().model_json_schema()
     dagsters = {"AssetSpecUpdateKwargsModel", *AssetAttributesModel.model_json_schema()["$defs"]}
     parts = [part for name, part in schema.get("$defs", {}).items() if name not in dagsters]

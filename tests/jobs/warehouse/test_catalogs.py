@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.utils.config import Config
 
 from jobs.errors import WarehouseError
-from jobs.warehouse.catalogs import settings_of
+from jobs.warehouse.catalogs import configuration_of
 from scripts.architecture import imported, modules
 from tests.support.refused import refused
 
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_file_of_the_current_folder_is_not_read() -> None:
-    assert settings_of("archive") == {"credential": "archivist:secret"}
+    assert configuration_of("archive") == {"credential": "archivist:secret"}
     assert Config().get_int("max-workers") is None
 
 
@@ -54,27 +54,27 @@ def test_nor_for_want_of_a_home(home: str | None, monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv("HOME")
     else:
         monkeypatch.setenv("HOME", home)
-    assert settings_of("archive") == {"credential": "archivist:secret"}
+    assert configuration_of("archive") == {"credential": "archivist:secret"}
 
 
 def test_files_of_the_user_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "home" / NAME).write_text(MINE)
     mine = {"uri": "sqlite:///mine.db", "credential": "archivist:secret"}
-    assert settings_of("archive") == mine
+    assert configuration_of("archive") == mine
     monkeypatch.setenv("PYICEBERG_HOME", str(folder / "home"))
     monkeypatch.delenv("HOME")
-    assert settings_of("archive") == mine
+    assert configuration_of("archive") == mine
     monkeypatch.setenv("PYICEBERG_HOME", ".")  # asked for
-    assert settings_of("archive")["uri"] == "http://127.0.0.1:9/"
+    assert configuration_of("archive")["uri"] == "http://127.0.0.1:9/"
 
 
 def test_what_would_be_needed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYICEBERG_CATALOG__ARCHIVE__CREDENTIAL")
     with refused(WarehouseError, "catalog-not-read-here"):
-        settings_of("archive")
+        configuration_of("archive")
     Path(NAME).unlink()
     with refused(WarehouseError, "catalog-unknown"):
-        settings_of("archive")
+        configuration_of("archive")
 
 
 def test_a_command_in_a_folder_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
