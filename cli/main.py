@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from cli.output import DEBUG, debug, print_line, print_lines
+from cli.output import debug, is_debug, print_line, print_lines
 from jobs.ending import INTERRUPTED, PIPE_CLOSED, UNUSABLE, ended_by_signals, leave, reason_of
 from nats_transform.collector import leave_out_modules
 from nats_transform.errors import did_you_mean, printable, sentence
@@ -112,7 +112,7 @@ class CommandLine(click.Group):
         except KeyboardInterrupt:  # of a handler that Spark has put in the place of ours
             raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as error:
-            if ctx.meta.get(DEBUG):
+            if is_debug():
                 print_lines(traceback.format_exc().rstrip(), err=True)
             raise click.ClickException(reason_of(error)) from error
 

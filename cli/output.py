@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jobs.dry_run.settings import DryRunResult
     from jobs.plan import PlanResult
 
-DEBUG = "nats_transform.debug"
+_DEBUG = "nats_transform.debug"
 """Key in a click context's `meta`: whether errors show their stack trace."""
 _STDOUT, _STDERR = 1, 2
 ANY_WIDTH = 100_000  # of a pipe: nothing is cut or wrapped in it
@@ -71,7 +71,7 @@ def debug() -> click.Option:
 
     def remember(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         # Given before the command or after it, once is enough.
-        ctx.meta[DEBUG] = value or ctx.meta.get(DEBUG, False)
+        ctx.meta[_DEBUG] = value or ctx.meta.get(_DEBUG, False)
 
     about = "Show the stack trace of an error."
     return click.Option(
@@ -81,7 +81,7 @@ def debug() -> click.Option:
 
 def is_debug() -> bool:
     """Whether `--debug` was given."""
-    return bool(click.get_current_context().meta.get(DEBUG))
+    return bool(click.get_current_context().meta.get(_DEBUG))
 
 
 def print_line(*parts: str, err: bool = False, indent: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What assets yield: the types of it, and how fast they were."""
+"""What assets yield: their results, and metadata of how fast they were."""
 
 from __future__ import annotations
 
