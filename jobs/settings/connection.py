@@ -121,12 +121,13 @@ class NatsSettings(Settings):
     @field_validator("servers")
     @classmethod
     def _some_server(cls, servers: str) -> str:
-        if not any(s.strip() for s in servers.split(",")):
+        urls = _urls_of(servers)
+        if not urls:
             raise InvalidValue("no-server")
-        for scheme, separator, _ in (url.strip().partition("://") for url in servers.split(",")):
+        for scheme, separator, _ in (url.partition("://") for url in urls):
             if separator and scheme.lower() not in _SCHEMES:
                 raise InvalidValue("server-scheme", scheme=visible(scheme))
-        for number, url in enumerate(url.strip() for url in servers.split(",") if url.strip()):
+        for number, url in enumerate(urls):
             # A comma in a password would make an address of its first half, which is printed.
             if (number and "@" in url and "://" not in url) or not _URL.fullmatch(url):
                 raise InvalidValue("server-address")
@@ -135,7 +136,7 @@ class NatsSettings(Settings):
     @property
     def urls(self) -> list[str]:
         """The URLs of `servers`."""
-        return [url.strip() for url in self.servers.split(",") if url.strip()]
+        return _urls_of(self.servers)
 
     @property
     def where(self) -> str:
@@ -212,6 +213,10 @@ class NatsSettings(Settings):
                 raise ArchiveError(
                     "credentials-without", where=where, what=what, error=type(error).__name__
                 ) from None
+
+
+def _urls_of(servers: str) -> list[str]:
+    return [url.strip() for url in servers.split(",") if url.strip()]
 
 
 def _content(given: Path | SecretStr) -> bytes:

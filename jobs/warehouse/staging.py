@@ -67,7 +67,7 @@ def drop(staged: Staged | str, table: Table) -> None:
     """Deletes files that were staged for a table."""
     folder = staged.folder if isinstance(staged, Staged) else staged
     filesystem, path = filesystem_of(folder, table)
-    with contextlib.suppress(FileNotFoundError, OSError):
+    with contextlib.suppress(OSError):
         if isinstance(filesystem, pafs.LocalFileSystem):
             shutil.rmtree(path)
         else:
