@@ -33,10 +33,10 @@ from orchestration.pages import link
 def place_of(archive: Archive, version: str, table: Table | None) -> Warehouse:
     """Where the rows of a mapping version go, if a table has those that consumers read."""
     tables = archive.tables
-    files = [] if table is None else data_files(table, archive.stream)
-    if archive.promote == "at_once" or tables.branch is not None or table is None or not files:
+    if archive.promote == "at_once" or tables.branch is not None or table is None:
         return tables
-    if version in {mapping_version_of(table, file) for file in files}:
+    known = {mapping_version_of(table, file) for file in data_files(table, archive.stream)}
+    if not known or version in known:
         return tables
     return tables.model_copy(update={"branch": _branch_of(archive, version)})
 
@@ -68,9 +68,9 @@ def changes(
         if archive.tables.branch is None:
             cure = f"run {archive.name}_promote, or nats-transform promote {place.branch}"
             metadata |= {"waits for promotion": cure}
-    files = [] if before is None else data_files(before, archive.stream, days)
     if before is None or result.snapshot_id is None:
         return metadata
+    files = data_files(before, archive.stream, days)
     if {mapping_version_of(before, file) for file in files} <= {result.mapping_version}:
         return metadata
     comparison = compare(

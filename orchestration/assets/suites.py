@@ -120,20 +120,21 @@ class UserSuites:
 
         return Sieve(suites)
 
-    def with_quarantine(self, report: Report, reasons: Mapping[str, int]) -> Report:
-        """The report, with a warning for each reason why rows are in quarantine."""
-        warnings = [
-            ExpectationResult(
-                name="quarantine",
-                topic=reason.partition(":")[0],
-                expects="No row goes to quarantined_messages.",
-                success=False,
-                blocks=False,
-                observed=f"{rows:,} in quarantined_messages, because of {reason.split()[-1]}",
-            )
-            for reason, rows in sorted(reasons.items())
-        ]
-        return replace(report, results=(*report.results, *warnings))
+
+def with_quarantine(report: Report, reasons: Mapping[str, int]) -> Report:
+    """The report, with a warning for each reason why rows are in quarantine."""
+    warnings = [
+        ExpectationResult(
+            name="quarantine",
+            topic=reason.partition(":")[0],
+            expects="No row goes to quarantined_messages.",
+            success=False,
+            blocks=False,
+            observed=f"{rows:,} in quarantined_messages, because of {reason.split()[-1]}",
+        )
+        for reason, rows in sorted(reasons.items())
+    ]
+    return replace(report, results=(*report.results, *warnings))
 
 
 def _read(archive: Archive, given: UserSuite) -> Any:

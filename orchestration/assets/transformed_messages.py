@@ -17,7 +17,7 @@ from nats_transform import NatsTransformError
 from orchestration.archive import CHECKS, Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
-from orchestration.assets.suites import UserSuites
+from orchestration.assets.suites import UserSuites, with_quarantine
 from orchestration.days import days_of
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
@@ -45,11 +45,10 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             confidence=archive.confidence,
             columns=archive.columns,
         )
-        result = transform(archive.session, settings, mappings, also=suites, sift=suites.sieve())
-        report = suites.with_quarantine(
-            cast(Report, result.report),  # checks are not left out here
-            result.quarantined,
-        )
+        sieve = suites.sieve()
+        result = transform(archive.session, settings, mappings, also=suites, sift=sieve)
+        # Checks are not left out here.
+        report = with_quarantine(cast(Report, result.report), result.quarantined)
         page = suites.keep(report)
     # The checks that refuse it are results all the same.
     yield from checks.results(archive, ASSET, report, page, suites.pages)
@@ -80,7 +79,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             "snapshot": str(result.snapshot_id),
             "input snapshot": str(result.input_snapshot),
             **({"erased": result.erased} if result.erased else {}),
-            **({"quarantined": sum(result.quarantined.values())} if suites.sieve() else {}),
+            **({"quarantined": sum(result.quarantined.values())} if sieve else {}),
         }
     )
 
