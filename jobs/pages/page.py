@@ -24,22 +24,18 @@ from nats_transform.untrusted import one_line, visible
 from nats_transform.words import plural
 
 
-class ReportError(JobError):
-    """A page that cannot be written."""
-
-
 def write_page(html: str, path: Path) -> None:
     """Writes a page.
 
     Raises:
-        ReportError: the file cannot be written.
+        JobError: the file cannot be written.
     """
     try:
         with whole(path) as part:
             part.write_text(html, "utf-8")
     except OSError as error:
         why = text_of(error)
-        raise ReportError("output-unwritable", what="the report", path=path, why=why) from error
+        raise JobError("output-unwritable", what="the report", path=path, why=why) from error
 
 
 def page(template: str, **values: Any) -> str:

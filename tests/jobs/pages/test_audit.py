@@ -17,8 +17,9 @@ from jobs.audit.result import (
     MappingInForce,
     PartitionBalance,
 )
+from jobs.errors import JobError
 from jobs.pages import audit as report
-from jobs.pages.page import ReportError, nice_scale, write_page
+from jobs.pages.page import nice_scale, write_page
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import WORST_FIRST, Criteria, End, Period, Tally, assess
 from tests.jobs.pages.markup import tags_of, text_of
@@ -195,7 +196,7 @@ def test_headlines(verdicts: dict[str, Any], headline: str) -> None:
 @pytest.mark.parametrize("name", ["missing/page.html", "page.html"], ids=["no folder", "a folder"])
 def test_a_page_that_cannot_be_written(tmp_path: Path, name: str) -> None:
     (tmp_path / "page.html").mkdir()
-    with refused(ReportError, "output-unwritable", path=re.compile("page.html")):
+    with refused(JobError, "output-unwritable", path=re.compile("page.html")):
         write_page(report.render(result()), tmp_path / name)
 
 
