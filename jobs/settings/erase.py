@@ -9,12 +9,12 @@ from pydantic import model_validator
 
 from jobs.settings.base import Name, Settings, setting
 from jobs.settings.days import Stream
+from jobs.settings.ingest import LARGEST_SEQUENCE
 from jobs.settings.warehouse import Warehouse
 from nats_transform.errors import InvalidValue, printable
 from nats_transform.mappings.subject import encode, is_valid_filter
 
 _BY_HAND = "because its author would choose what you erase: give it as an option"
-_LAST = 2**63 - 1  # what the column `seq` can hold
 
 
 def _user() -> str:
@@ -78,7 +78,7 @@ class EraseSettings(Settings):
             raise InvalidValue("not-a-filter", filter=printable(self.subject))
         if self.header is not None and self.header.find("=") < 1:
             raise InvalidValue("erase-not-a-header", header=printable(self.header))
-        if self.range is not None and not 1 <= self.range[0] <= self.range[1] <= _LAST:
+        if self.range is not None and not 1 <= self.range[0] <= self.range[1] <= LARGEST_SEQUENCE:
             raise InvalidValue("erase-not-a-range", seq=self.seq)
         if self.yes and self.has_filter and not self.reason:
             raise InvalidValue("erase-without-reason")

@@ -16,6 +16,7 @@ from jobs.settings.warehouse import Gated, Warehouse
 from nats_transform.errors import InvalidValue
 
 LARGEST_SEQUENCE = 2**63 - 1
+"""The largest number that the column `seq` can hold."""
 _Pattern = Annotated[Address, Option(metavar="PATH", is_path=True)]
 
 
