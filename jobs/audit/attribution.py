@@ -87,9 +87,9 @@ def attribute(
     messages: Rows,
     periods: Sequence[Period],
     *,
-    source: Rows | None = None,
-    captured: Sequence[str] = (),
-    publishers: Sequence[str] = (),
+    source: Rows | None,
+    captured: Sequence[str],
+    publishers: Sequence[str],
 ) -> Attribution:
     """Where the messages of an archive came from.
 

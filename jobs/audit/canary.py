@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from jobs.audit.counts import expected_counts
 from jobs.audit.in_force import periods_of
@@ -14,8 +14,6 @@ from jobs.audit.result import AuditError
 from jobs.session import Spark
 from jobs.settings.audit import AuditSettings, CanarySettings
 from nats_transform.audit.planning import RulePlan, plan
-
-Percent = Annotated[float, Field(gt=0, lt=100)]
 
 
 class CanaryPlan(BaseModel):

@@ -58,7 +58,7 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
         names = {name for outcomes in shares for name in outcomes} - {_LOST}
         if own := next(filter(belongs_to_server, sorted(names)), None):
             raise PlanError("probe-own-subject", subject=subject, destination=own)
-        messages = _messages(subject, shares, step)
+        messages = _messages(subject, shares)
         if can_trace(client):
             got = await mapped_subjects(client, subject, messages)
         else:
@@ -88,7 +88,7 @@ def _shares(fields: Fields, subject: str, cluster: str | None) -> _Shares:
     return {name: percent / 100 for name, percent in percents.items()}
 
 
-def _messages(subject: str, shares: Sequence[_Shares], step: int) -> int:
+def _messages(subject: str, shares: Sequence[_Shares]) -> int:
     """How many messages are needed to tell the steps apart.
 
     Raises:

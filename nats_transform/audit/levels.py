@@ -134,7 +134,7 @@ def steady(confidence: float, scopes: int) -> float:
 
 
 def enough(
-    needed: Callable[[float], int | None], level: Callable[[int], float], messages: int = 0
+    needed: Callable[[float], int | None], level: Callable[[int], float], messages: int
 ) -> int | None:
     """How many messages are enough, where more messages take longer, and so have more samples.
 
