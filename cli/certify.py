@@ -11,7 +11,7 @@ from nats_transform.mappings.unseen import unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
-    from jobs.certify.run import Certificate
+    from jobs.certify.result import Certificate
     from jobs.settings.certify import CertifySettings
 
 

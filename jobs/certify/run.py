@@ -40,8 +40,6 @@ from nats_transform.mappings.unseen import Unseen
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import StreamConfig
 
-__all__ = ["Certificate", "certify"]
-
 _ILLEGAL = "no legal subject"
 _RESERVED = "a subject of nats-server itself"
 

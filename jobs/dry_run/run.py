@@ -22,8 +22,6 @@ from nats_transform.config import mapping_version
 if TYPE_CHECKING:
     from nats_transform.migration import DryRun, Question
 
-__all__ = ["DryRunResult", "DryRunSettings", "dry_run"]
-
 
 def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
     """Compare the candidate with the current mappings on the archived subjects.
