@@ -49,15 +49,11 @@ def bets(hits: ArrayLike, misses: ArrayLike, edge: float, tolerance: float) -> F
     The result has one more axis than `hits`, the last, with one number for each bet. While the
     true share is not above the edge, the factor of each bet is at most 1 on average.
     """
-    shares = np.minimum(edge + _BETS * tolerance, (1 + edge) / 2)[: _useful(edge, tolerance)]
+    # No bet lies more than half-way from the edge to 1, and what would is one bet.
+    shares = np.unique(np.minimum(edge + _BETS * tolerance, (1 + edge) / 2))
     up, down = np.log(shares / edge), np.log1p(-shares) - np.log1p(-edge)
     won = np.asarray(hits)[..., None] * up + np.asarray(misses)[..., None] * down
     return np.asarray(won, np.float64)
-
-
-def _useful(edge: float, tolerance: float) -> int:
-    """How many bets there are up to the first that lies half-way from the edge to 1."""
-    return int(np.searchsorted(edge + _BETS * tolerance, (1 + edge) / 2)) + 1
 
 
 def above(hits: ArrayLike, misses: ArrayLike, edge: float, tolerance: float) -> Floats:
