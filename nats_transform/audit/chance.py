@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import scipy  # not `from`: it loads `stats`, which takes long, when that is used
 
-from nats_transform.audit.levels import intervals
+from nats_transform.audit.levels import intervals_of
 from nats_transform.audit.statistics import Counts, Floats
 from nats_transform.audit.tallies import End
 
@@ -118,7 +118,7 @@ def findings(draws: Draws) -> Iterator[Finding]:
     counts = np.arange(STRETCH + 1)
     sizes = draws.stretches @ counts
     # Of two ends, one follows from the other: the rarer is looked at.
-    places = [int(sizes.argmin())] if intervals(len(draws.ends)) == 1 else range(len(draws.ends))
+    places = [int(sizes.argmin())] if intervals_of(len(draws.ends)) == 1 else range(len(draws.ends))
     for place in places:
         stretches = draws.stretches[place]
         messages = int(stretches.sum()) * STRETCH

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nats_transform.audit import sequential, statistics
 from nats_transform.audit.account import Doubled, cause_of
 from nats_transform.audit.chance import Draws, findings
-from nats_transform.audit.levels import Design, Extent, enough, intervals
+from nats_transform.audit.levels import Design, Extent, enough, intervals_of
 from nats_transform.audit.reasons import chance_in_words, clusters_in_words, reason_of
 from nats_transform.audit.samples import (
     HOUR,
@@ -286,7 +286,7 @@ def _judged(
         outside = (high < np.maximum(expected - tolerance, 0)) | (
             low > np.minimum(expected + tolerance, 1)
         )
-    power = 1 - (1 - statistics.POWER) / max(1, intervals(len(targets)))
+    power = 1 - (1 - statistics.POWER) / max(1, intervals_of(len(targets)))
     # A p-value is right at one look only.
     is_tested = certain.any(axis=1) & (least == most).all(axis=1) & (not criteria.sequential)
     fits = iter(

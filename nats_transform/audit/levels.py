@@ -61,8 +61,8 @@ class Design:
     @cached_property
     def comparisons(self) -> int:
         """How many intervals share the error of the samples."""
-        return sum(map(intervals, self.totals)) + sum(
-            intervals(e.ends) * (1 if self.sequential else 1 + e.buckets) for e in self.extents
+        return sum(map(intervals_of, self.totals)) + sum(
+            intervals_of(e.ends) * (1 if self.sequential else 1 + e.buckets) for e in self.extents
         )
 
     @cached_property
@@ -73,7 +73,7 @@ class Design:
     @cached_property
     def segments(self) -> int:
         """How many intervals all regimes that the data could choose have."""
-        return sum(intervals(e.ends) * (e.hours * (e.hours + 1) // 2) for e in self.extents)
+        return sum(intervals_of(e.ends) * (e.hours * (e.hours + 1) // 2) for e in self.extents)
 
     @property
     def sample(self) -> float:
@@ -88,7 +88,7 @@ class Design:
     @cached_property
     def chance(self) -> float:
         """The factor that corrects the p-value of a test of chance."""
-        return sum(tests(extent.ends) for extent in self.extents) / CHANCE
+        return sum(tests_of(extent.ends) for extent in self.extents) / CHANCE
 
     def _level(self, part: float, count: int) -> float:
         return 1 - (1 - self.confidence) * part / max(1, count)
@@ -118,14 +118,14 @@ class Design:
         return replace(self, extents=tuple(extents))
 
 
-def intervals(ends: int) -> int:
+def intervals_of(ends: int) -> int:
     """How many intervals some shares have. Of two shares, one follows from the other."""
     return 1 if ends == 2 else ends
 
 
-def tests(ends: int) -> int:
+def tests_of(ends: int) -> int:
     """How many tests of chance the messages of some ends have: order and spacing, and the keys."""
-    return 2 * intervals(ends) + 1
+    return 2 * intervals_of(ends) + 1
 
 
 def steady(confidence: float, scopes: int) -> float:

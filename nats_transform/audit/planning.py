@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from nats_transform.audit import statistics
-from nats_transform.audit.levels import Design, Extent, enough, intervals
+from nats_transform.audit.levels import Design, Extent, enough, intervals_of
 from nats_transform.audit.statistics import Floats
 from nats_transform.audit.verdicts import Criteria
 from nats_transform.mappings.mapping import AccountMappings
@@ -60,11 +60,11 @@ class CanaryTime(_Result):
     others: tuple[float, ...]
     comparisons: int
     messages: int | None
-    hours: tuple[float, ...] | None
-    shortest: float | None
-    typical: float | None
-    longest: float | None
-    best_start: str | None
+    hours: tuple[float, ...] | None = None
+    shortest: float | None = None
+    typical: float | None = None
+    longest: float | None = None
+    best_start: str | None = None
 
 
 class RulePlan(_Result):
@@ -164,7 +164,7 @@ class Audit:
             return self.design(mappings, 1 if hours is None else float(hours.max()))
 
         # All shares of all mappings must be found within; one of two follows from the other.
-        parts = sum(intervals(extent.ends) for extent in design_of(1).extents)
+        parts = sum(intervals_of(extent.ends) for extent in design_of(1).extents)
         power = 1 - (1 - self.power) / parts
 
         def needed(level: float) -> int | None:
@@ -272,7 +272,7 @@ def _canary(
     others = [(1 - share / 100) * part for part in parts]
     messages, comparisons = audit.messages([share / 100, *others], mappings, rates)
     hours = None if messages is None else hours_until(rates, messages)
-    times: dict[str, object] = dict.fromkeys(("hours", "shortest", "typical", "longest"))
+    times: dict[str, Any] = {}
     if hours is not None:
         best = int(hours.argmin())
         times = {
@@ -287,5 +287,5 @@ def _canary(
         others=tuple(round(100 * other, 4) for other in others),
         comparisons=comparisons,
         messages=messages,
-        **{"best_start": None, **times},  # type: ignore[arg-type]
+        **times,
     )
