@@ -69,7 +69,7 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
                 "-" if split.share is None else f"{split.share:.2f} %",
                 f"({split.low:.2f} to {split.high:.2f})",
                 Verdict(split.verdict),
-                split.destination or split.end,
+                split.name,
             )
             for split in rule.destinations
         ]

@@ -146,7 +146,7 @@ def _print_splits(audit: AuditResult) -> None:
         (
             rule.source,
             rule.cluster or "",
-            split.destination or split.end,
+            split.name,
             f"{split.weight:g} %",
             "" if split.share is None else f"{split.share:.2f} %",
             f"{split.low:.2f} to {split.high:.2f}",

@@ -37,7 +37,7 @@ def headline(result: AuditResult) -> str:
             parts: Sequence[Split] = outside_parts(worst) or [worst]
             if not same:  # only all clusters together are outside
                 where, cluster, parts = f"all clusters of {of_all[0].source}", "", [of_all[0].total]
-            part = max(parts, key=_distance)
+            part = max(parts, key=lambda part: part.distance)
             at_worst = f" at the worst,{_when([part])}" if len(parts) > 1 else ""
             next_step = (
                 f"check which mapping the servers {f'of {cluster} ' if cluster else ''}"
@@ -53,7 +53,7 @@ def worst_first(result: AuditResult) -> list[MappingAudit]:
     """The rules, those first that are wrong, and of these what is furthest off."""
 
     def order(rule: MappingAudit) -> tuple[int, float]:
-        furthest = max(map(_distance, outside_parts(rule) or [rule]))
+        furthest = max(part.distance for part in outside_parts(rule) or [rule])
         return WORST_FIRST.index(rule.verdict), -furthest
 
     return sorted(result.rules, key=order)
@@ -68,15 +68,10 @@ def outside_parts(rule: MappingAudit) -> Sequence[Split]:
     return [rule] if rule.verdict is Verdict.OUTSIDE else []
 
 
-def _distance(part: Split) -> float:
-    """How many points the share that is furthest off is off."""
-    return max((abs((d.share or 0.0) - d.expected) for d in part.destinations), default=0.0)
-
-
 def _share(part: Split) -> str:
-    """The share that is furthest off; of two that are as far off, the lighter one: the canary."""
-    end = max(part.destinations, key=lambda d: round(abs((d.share or 0.0) - d.expected), 6))
-    return f"{end.destination or end.end} got {end.share or 0:.2f} % instead of {end.expected:g} %"
+    """The share that is furthest off, in words."""
+    end = part.furthest
+    return f"{end.name} got {end.share or 0:.2f} % instead of {end.expected:g} %"
 
 
 def _when(parts: Sequence[Split | AuditResult]) -> str:

@@ -188,7 +188,7 @@ def _plot(rule: MappingAudit, end: DestinationAudit, result: AuditResult) -> Plo
         parts=tuple((*of(part), part) for part in rule.buckets),
         changes=tuple(round(at(regime.from_), 3) for regime in rule.regimes[1:]),
         says=(
-            f"{end.destination or end.end} got {min(shares):.3g} % to {max(shares):.3g} % by "
+            f"{end.name} got {min(shares):.3g} % to {max(shares):.3g} % by "
             f"{every}; its weight is {end.weight:g} %, and {low:.3g} % to {high:.3g} % is within"
             + "".join(f"; off from {part.from_:%Y-%m-%d %H:%M} UTC" for part in outside[:3])
         ),

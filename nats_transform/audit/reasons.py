@@ -39,7 +39,7 @@ def reason_of(
             out = [part for part in parts if part.verdict is Verdict.OUTSIDE]
             if not out:
                 continue
-            worst = max(out, key=_distance)
+            worst = max(out, key=lambda part: part.distance)
             times = f"from {_moment(worst.from_)} to {_moment(worst.to)}"
             why = f": {worst.cause}" if worst.cause else ""
             if name:
@@ -56,15 +56,14 @@ def reason_of(
             messages = plural(whole.ambiguous, "message")
             return f"{messages} may have come from more than one destination"
         return _to_decide(needed) + (_TAKES_LONGER if criteria.sequential else "")
-    # Destinations come by ascending weight: if two are equally far off, this names the canary.
-    worst_end = max(whole.destinations, key=lambda d: round(abs((d.share or 0.0) - d.expected), 6))
-    off = (worst_end.share or 0.0) - worst_end.expected
+    worst_end = whole.furthest
+    off = abs(worst_end.off)
     if whole.verdict is Verdict.WITHIN:
-        return f"no share is more than {ceil(round(100 * abs(off), 6)) / 100:.2f} points off"
+        return f"no share is more than {ceil(round(100 * off, 6)) / 100:.2f} points off"
     changes = ", ".join(_moment(regime.from_) for regime in regimes[1:])
     return (
-        f"{_name(worst_end)} is {abs(off):.2f} points "
-        f"{'above' if off > 0 else 'below'} what is expected"
+        f"{worst_end.name} is {off:.2f} points "
+        f"{'above' if worst_end.off > 0 else 'below'} what is expected"
         + (f"; the split changed at {changes}" if changes else "")
     )
 
@@ -77,22 +76,14 @@ def _to_decide(shares: Sequence[DestinationAudit]) -> str:
     seen = max(shares, key=lambda share: share.messages_as_seen or _NO_NUMBER)
     text = f"about {plural(_rounded(right.messages_to_decide or 0), 'message')} would decide it"
     if seen.share is None:
-        return f"{text} if {_name(right)} gets its {right.expected:g} %"
-    stays = f"if {_name(seen)} stays at {seen.share:.2f} %"
+        return f"{text} if {right.name} gets its {right.expected:g} %"
+    stays = f"if {seen.name} stays at {seen.share:.2f} %"
     if right.messages_to_decide == right.messages_as_seen:
         return f"{text} {stays}"
     as_seen = (
         "no number" if seen.messages_as_seen is None else f"{_rounded(seen.messages_as_seen):,}"
     )
-    return f"{text} if {_name(right)} gets its {right.expected:g} %; {as_seen} {stays}"
-
-
-def _name(share: DestinationAudit) -> str:
-    return share.destination or share.end
-
-
-def _distance(part: Split) -> float:
-    return max(abs((d.share or 0.0) - d.expected) for d in part.destinations)
+    return f"{text} if {right.name} gets its {right.expected:g} %; {as_seen} {stays}"
 
 
 def _moment(moment: datetime | None) -> str:

@@ -123,6 +123,16 @@ class DestinationAudit(_Result):
     messages_to_decide: int | None
     messages_as_seen: int | None = None
 
+    @property
+    def name(self) -> str:
+        """The destination, or what stands for it where there is none."""
+        return self.destination or self.end
+
+    @property
+    def off(self) -> float:
+        """How many points the share is above (or, if negative, below) what is expected."""
+        return (self.share or 0.0) - self.expected
+
 
 class Goodness(_Result):
     """A test whether the split has exactly the expected shares, without a tolerance.
@@ -159,6 +169,19 @@ class Split(_Result):
     destinations: tuple[DestinationAudit, ...]
     test: Goodness | None = None
     cause: str | None = None
+
+    @property
+    def furthest(self) -> DestinationAudit:
+        """The share that is furthest off; of two that are as far off, the lighter one: the canary.
+
+        There must be a destination.
+        """
+        return max(self.destinations, key=lambda end: round(abs(end.off), 6))
+
+    @property
+    def distance(self) -> float:
+        """How many points the share that is furthest off is off; 0 without destinations."""
+        return max((abs(end.off) for end in self.destinations), default=0.0)
 
 
 class ChanceTest(_Result):
@@ -242,7 +265,7 @@ class MappingAudit(Split):
             yield {
                 "source": self.source,
                 "cluster": self.cluster,
-                "destination": share.destination or share.end,
+                "destination": share.name,
                 "weight": share.weight,
                 "expected": share.expected,
                 "count": share.count,
