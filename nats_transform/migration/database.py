@@ -124,6 +124,11 @@ class Database:
         result: T = self._once[work]
         return result
 
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that the census names, sorted."""
+        names = self.rows("SELECT DISTINCT cluster FROM ways WHERE cluster <> ''::BLOB")
+        return tuple(sorted(decode(name) for (name,) in names))
+
     def largest_groups(self, query: str, *parameters: object) -> tuple[Example, ...]:
         """Examples of subjects that share something, the largest groups first.
 

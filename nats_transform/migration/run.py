@@ -32,7 +32,7 @@ from nats_transform.migration.analyses.trees import tree
 from nats_transform.migration.analyses.way_back import WayBack
 from nats_transform.migration.analysis import Analysis, Told, count_ends
 from nats_transform.migration.count import EXAMPLES, PARTS, Count, whole
-from nats_transform.migration.database import Database, text
+from nats_transform.migration.database import Database
 from nats_transform.migration.findings import ALL, STOPS_PLAN, Layer, MigrationFinding
 from nats_transform.migration.layers import Layers, layers
 from nats_transform.migration.question import Question
@@ -81,9 +81,9 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
     database = Database(folder, questions, tuple(outcomes.ways.shares), outcomes.has_capitals)
     try:
         count_ends(database, ANALYSES)
-        for finding in _mapped_twice(database, question, folder):
-            for findings in named.values():
-                findings.append(finding)
+        twice = list(_mapped_twice(database, question, folder))
+        for findings in named.values():
+            findings += twice
         return _result(database, outcomes, asked, named)
     finally:
         database.close()
@@ -141,7 +141,6 @@ def _result(
     findings.sort(
         key=lambda f: (order.index(f.layer), f.severity.rank, -f.messages, f.code, f.about)
     )
-    clusters = database.rows("SELECT DISTINCT cluster FROM ways WHERE cluster <> ''::BLOB")
     return DryRun(
         messages=outcomes.messages,
         subjects=outcomes.subjects,
@@ -150,7 +149,7 @@ def _result(
         subjects_before=distinct.before,
         subjects_after=distinct.after,
         bytes=outcomes.bytes,
-        clusters=tuple(sorted(text(cluster) or "" for (cluster,) in clusters)),
+        clusters=database.clusters(),
         fates_before=before,
         fates_after=after,
         findings=tuple(finding for finding in findings if finding.layer is Layer.NOW),

@@ -12,7 +12,7 @@ from nats_transform.mappings.symbolic import filter_of_results
 from nats_transform.migration.analyses.rules import hits
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.count import Count
-from nats_transform.migration.database import Database, text
+from nats_transform.migration.database import Database
 from nats_transform.migration.findings import FROM_CHECK
 from nats_transform.migration.question import Question
 from nats_transform.streams.stream import StreamConfig
@@ -28,8 +28,7 @@ class Lints(Analysis):
 
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         question = database.questions[0]
-        names = database.rows("SELECT DISTINCT cluster FROM ways WHERE cluster <> ''::BLOB")
-        clusters = question.clusters or {text(cluster) or "" for (cluster,) in names}
+        clusters = question.clusters or database.clusters()
         untouched = tuple(f"stream {name}," for name in _untouched(question))
         counts = hits(database)
         for finding in check([question.candidate, *question.streams], clusters=clusters):
