@@ -185,8 +185,7 @@ def window_of(stream: StreamConfig) -> int:
 def depend_on_order(stream: StreamConfig) -> bool:
     """Whether some limit depends on more than how many messages came later, or how old they are."""
     return (
-        stream.max_bytes > 0
-        or stream.max_msg_size > 0
+        look_at_sizes(stream)
         or stream.discard_new_per_subject
         or (stream.max_msgs > 0 and (stream.discard == "new" or stream.max_msgs_per_subject > 0))
     )

@@ -155,35 +155,27 @@ def looked_at(
     settings: DryRunSettings, question: Question, clusters: Sequence[str], *, knows_headers: bool
 ) -> dict[str, Any]:
     """What a result of these settings looked at and what it did not, by its attributes."""
+    is_shown = settings.nats is not None
     shown_by = settings.nats.where if settings.nats is not None else settings.streams
+    unseen = unseen_of_archive(
+        (question.current, question.candidate),
+        stream=settings.stream if settings.is_live else question.archived[0],
+        is_live=settings.is_live,
+        has_streams=is_shown or settings.streams is not None,
+        has_consumers=is_shown or settings.consumers is not None,
+        has_permissions=settings.permissions is not None,
+        clusters=(*settings.clusters, *clusters),
+        unknown=question.network.unknown,
+        knows_headers=knows_headers,
+        headers=() if settings.is_counted else (*SCHEDULE_HEADERS, *settings.subject_headers),
+        has_other_side=settings.leaf_node is not None or not question.has_leaf_nodes,
+    )
     return {
         "streams": len(question.streams),
         "consumers": len(question.consumers),
         "streams_from": None if shown_by is None else str(shown_by),
-        "not_looked_at": not_looked_at(settings, question, clusters, knows_headers=knows_headers),
+        "not_looked_at": tuple(unseen),
     }
-
-
-def not_looked_at(
-    settings: DryRunSettings, question: Question, clusters: Sequence[str], *, knows_headers: bool
-) -> tuple[Unseen, ...]:
-    """What a result of these settings says nothing about."""
-    is_shown = settings.nats is not None
-    return tuple(
-        unseen_of_archive(
-            (question.current, question.candidate),
-            stream=settings.stream if settings.is_live else question.archived[0],
-            is_live=settings.is_live,
-            has_streams=is_shown or settings.streams is not None,
-            has_consumers=is_shown or settings.consumers is not None,
-            has_permissions=settings.permissions is not None,
-            clusters=(*settings.clusters, *clusters),
-            unknown=question.network.unknown,
-            knows_headers=knows_headers,
-            headers=() if settings.is_counted else (*SCHEDULE_HEADERS, *settings.subject_headers),
-            has_other_side=settings.leaf_node is not None or not question.has_leaf_nodes,
-        )
-    )
 
 
 def read_question(settings: DryRunSettings) -> Question:

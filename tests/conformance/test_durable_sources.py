@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.dry_run.settings import not_looked_at, read_question
+from jobs.dry_run.settings import looked_at, read_question
 from jobs.jetstream.process import nats_server
 from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.warehouse import Warehouse
@@ -117,13 +117,12 @@ def settings(folder: Path, filters: dict[str, list[str]]) -> DryRunSettings:
 def test_a_consumer_that_nobody_shows_was_not_looked_at(tmp_path: Path) -> None:
     asked = settings(tmp_path, {"ALL": [], "MIRROR": []})
     question = read_question(asked)
-    told = [str(one) for one in not_looked_at(asked, question, (), knows_headers=True)]
+    looked = looked_at(asked, question, (), knows_headers=True)
+    told = [str(one) for one in looked["not_looked_at"]]
     assert told[0] == (
         "the filter of consumer OLD of stream ORDERS, which stream OLD reads "
         "(its file in --consumers DIR)"
     )
     asked = settings(tmp_path, FILTERS)
-    assert not any(
-        "OLD" in str(one)
-        for one in not_looked_at(asked, read_question(asked), (), knows_headers=True)
-    )
+    looked = looked_at(asked, read_question(asked), (), knows_headers=True)
+    assert not any("OLD" in str(one) for one in looked["not_looked_at"])
