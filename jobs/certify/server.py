@@ -26,7 +26,7 @@ from jobs.jetstream.reader import RangeReader
 from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_info
 from jobs.progress import advance
 from jobs.settings.connection import NatsSettings
-from nats_transform.config.block import configured, mappings_block, quoted_string
+from nats_transform.config.block import configured, mapping_fields, mappings_block, quoted_string
 from nats_transform.config.permissions import User
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.plan.changes import permissions_of
@@ -152,17 +152,7 @@ async def _as_user(admin: NatsSettings, user: NatsSettings, subjects: Sequence[b
 
 def block_of(mappings: AccountMappings) -> str:
     """Mappings as we have read them, from brace to brace."""
-    block = mappings_block(
-        {
-            mapping.source: [
-                {"destination": d.subject, "weight": d.weight}
-                | ({"cluster": d.cluster} if d.cluster else {})
-                for d in mapping.destinations
-            ]
-            for mapping in mappings.mappings
-        }
-    )
-    return block.removeprefix("mappings").strip()
+    return mappings_block(mapping_fields(mappings)).removeprefix("mappings").strip()
 
 
 def server_config(block: str, cluster: str | None) -> str:

@@ -24,7 +24,7 @@ from jobs.warehouse import specs, tables
 from jobs.warehouse.raw import readable
 from nats_transform import AccountMappings
 from nats_transform.config import canonical, from_canonical, mapping_version
-from nats_transform.config.block import mappings_block
+from nats_transform.config.block import mapping_fields, mappings_block
 from nats_transform.lint.check import check
 from nats_transform.mappings.subject import encode
 
@@ -133,16 +133,7 @@ class Difference:
 
 def render(mappings: AccountMappings) -> str:
     """The mappings as nats-server reads them in its configuration, and nothing else."""
-    return mappings_block(
-        {
-            _legible(mapping.source): [
-                {"destination": _legible(d.subject), "weight": d.weight}
-                | ({"cluster": _legible(d.cluster)} if d.cluster else {})
-                for d in mapping.destinations
-            ]
-            for mapping in mappings.mappings
-        }
-    )
+    return mappings_block(mapping_fields(mappings, _legible))
 
 
 def record(warehouse: Warehouse, mappings: AccountMappings, *, account: str, seed: int) -> Version:

@@ -4,8 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from nats_transform.mappings.mapping import AccountMappings
+
+
+def mapping_fields(
+    mappings: AccountMappings, written: Callable[[str], str] = str
+) -> dict[str, list[dict[str, Any]]]:
+    """Mappings in the form of an account's claims and of the server's configuration.
+
+    Args:
+        written: the text that stands for a source, a destination or the name of a cluster.
+    """
+    return {
+        written(mapping.source): [
+            {"destination": written(destination.subject), "weight": destination.weight}
+            | ({"cluster": written(destination.cluster)} if destination.cluster else {})
+            for destination in mapping.destinations
+        ]
+        for mapping in mappings.mappings
+    }
 
 
 def mappings_block(mappings: Mapping[str, Any]) -> str:

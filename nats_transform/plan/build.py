@@ -7,6 +7,7 @@ from functools import partial
 from typing import Literal
 
 from nats_transform.config import mapping_version
+from nats_transform.config.block import mapping_fields
 from nats_transform.errors import NatsTransformError
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.moves import Moves, made, moves
@@ -267,9 +268,8 @@ def _shift(
 ) -> Iterable[Step]:
     for stage in switch:
         where = "" if stage.cluster is None else f" of cluster {stage.cluster}"
-        change = Change(
-            kind="mappings", name=account, before=_mappings(old), after=_mappings(stage.mappings)
-        )
+        before, after = map(mapping_fields, (old, stage.mappings))
+        change = Change(kind="mappings", name=account, before=before, after=after)
         is_last = stage is switch[-1]
         yield Step(
             number=0,
@@ -286,15 +286,3 @@ def _shift(
             wait=", and ".join([_AUDITED] * is_split([change]) + [_DRAINED] * is_last),
         )
         old = stage.mappings
-
-
-def _mappings(mappings: AccountMappings) -> dict[str, object]:
-    """Mappings in the form of an account's claims and of the server's configuration."""
-    return {
-        mapping.source: [
-            {"destination": destination.subject, "weight": destination.weight}
-            | ({"cluster": destination.cluster} if destination.cluster else {})
-            for destination in mapping.destinations
-        ]
-        for mapping in mappings.mappings
-    }

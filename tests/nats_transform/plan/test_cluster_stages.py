@@ -11,8 +11,7 @@ import pytest
 
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.verify.run import _monitored
-from nats_transform.config.block import mappings_block
-from nats_transform.plan.build import _mappings
+from nats_transform.config.block import mapping_fields, mappings_block
 from nats_transform.plan.stages import Stage, stages
 from nats_transform.plan.state import same
 from tests.conformance.client import Client
@@ -104,14 +103,14 @@ def server() -> Iterator[NatsServer]:
 def test_a_server_of_one_cluster(server: NatsServer) -> None:
     kept = server.config.read_text()
     for number, stage in enumerate(STAGES):
-        server.config.write_text(kept + mappings_block(_mappings(stage.mappings)))
+        server.config.write_text(kept + mappings_block(mapping_fields(stage.mappings)))
         server.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + 10
         while server.log.read_text().count("Reloaded server configuration") <= number:
             assert time.monotonic() < deadline, server.log.read_text()[-500:]
             time.sleep(0.02)
         shown = _monitored(monitor(server), "$G")[0].seen["mappings", "$G"]
-        fits = [same(("mappings", ""), shown, _mappings(each.mappings)) for each in STAGES]
+        fits = [same(("mappings", ""), shown, mapping_fields(each.mappings)) for each in STAGES]
         assert fits == [each is stage for each in STAGES]
         with Client(server.url) as client:
             heard = client.subscribe("*.x")

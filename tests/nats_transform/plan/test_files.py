@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from jobs.jetstream.process import nats_server
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.config.block import configured, mappings_block
+from nats_transform.config.block import configured, mapping_fields, mappings_block
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.source import Source
 from nats_transform.config.tree import plain
-from nats_transform.plan.build import _mappings
 from nats_transform.plan.files import Unnameable, files, path
 from nats_transform.plan.model import Change, Plan, Step
 from tests.support.refused import refused
@@ -31,7 +30,7 @@ ODD = [
 
 
 def mappings(tokens: list[str]) -> dict[str, Any]:
-    return _mappings(
+    return mapping_fields(
         AccountMappings(
             [Mapping(f"{one}.*", [Destination(f"out.{one}.$1", 100, one)]) for one in tokens]
         )
