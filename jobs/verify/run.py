@@ -52,8 +52,8 @@ from nats_transform.plan.state import (
     View,
     cumulative,
     differences,
+    drained_consumers,
     drained_sources,
-    drains,
     has_to_drain,
     other_fields,
 )
@@ -304,16 +304,16 @@ async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> 
                         f"stream {stream} has not taken all messages from {source.name} yet: "
                         f"wait before {when}"
                     )
-        for drain in drains(plan, step, undo):
-            stream, _, name = drain.consumer.partition("/")
-            last = await _last(client, stream, drain.filters)
+        for consumer, filters in drained_consumers(plan, step, undo):
+            stream, _, name = consumer.partition("/")
+            last = await _last(client, stream, filters)
             # After the messages: what is read meanwhile counts as read.
             info = await api(client, ConsumerInfo, f"CONSUMER.INFO.{stream}.{name}")
             behind = info.num_pending or info.num_ack_pending
             if behind and info.ack_floor.stream_seq < last:
                 unread.append(
-                    f"consumer {drain.consumer} has not read all messages under "
-                    f"{', '.join(drain.filters)} yet: wait before {when}"
+                    f"consumer {consumer} has not read all messages under "
+                    f"{', '.join(filters)} yet: wait before {when}"
                 )
     return unread
 

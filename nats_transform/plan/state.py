@@ -90,27 +90,17 @@ def _difference(plan: Plan, step: int, thing: Thing, fields: Fields) -> str | No
     return f": step {missing} is not in force: {_shown(thing, fields)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """Filters that a consumer loses. It must have read their messages first, or never reads them.
+def drained_consumers(plan: Plan, step: int, undo: bool) -> Iterator[tuple[str, list[str]]]:
+    """The consumers and the filters that they lose with the next step, or when this one is undone.
 
-    Attributes:
-        consumer: the consumer, as `STREAM/CONSUMER`.
-        filters: the filters that it loses.
+    A consumer is `STREAM/CONSUMER`. What it has not read by then it never reads.
     """
-
-    consumer: str
-    filters: tuple[str, ...]
-
-
-def drains(plan: Plan, step: int, undo: bool) -> Iterator[Drain]:
-    """What consumers must have read before the next step is taken, or before this one is undone."""
     for change, before, after in _changes(plan, step, undo):
         if change.kind == "consumer":
             old, new = before["filter_subjects"], after["filter_subjects"]
             gone = [place for place in old if new and not any(is_subset(place, of=n) for n in new)]
             if gone:
-                yield Drain(change.name, tuple(gone))
+                yield change.name, gone
 
 
 def drained_sources(plan: Plan, step: int, undo: bool) -> Iterator[tuple[str, list[Fields]]]:
@@ -133,7 +123,7 @@ def _changes(plan: Plan, step: int, undo: bool) -> Iterator[tuple[Change, Fields
 
 def has_to_drain(plan: Plan, step: int, undo: bool) -> bool:
     """Whether something must have been read before the next step, or before this one is undone."""
-    return any(drains(plan, step, undo)) or any(drained_sources(plan, step, undo))
+    return any(drained_consumers(plan, step, undo)) or any(drained_sources(plan, step, undo))
 
 
 def is_split(changes: Iterable[Change]) -> bool:
@@ -174,22 +164,11 @@ def cumulative(shown: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, An
 
 def mappings_of(fields: Fields) -> AccountMappings:
     """The mappings that a change of a plan has."""
-    return AccountMappings(
-        [
-            SubjectMapping(
-                source,
-                [
-                    Destination(
-                        destination["destination"],
-                        destination["weight"],
-                        destination.get("cluster"),
-                    )
-                    for destination in destinations
-                ],
-            )
-            for source, destinations in fields.items()
-        ]
-    )
+    mappings = []
+    for source, shares in fields.items():
+        ends = [Destination(d["destination"], d["weight"], d.get("cluster")) for d in shares]
+        mappings.append(SubjectMapping(source, ends))
+    return AccountMappings(mappings)
 
 
 def _ways(mappings: Fields) -> dict[str, Counter[tuple[str, str]]]:
