@@ -167,7 +167,7 @@ def messages_to_decide(
     off = [s for s in (share - 2 * tolerance, share + 2 * tolerance) if 0 <= s <= 1]
 
     def least_power(sizes: Counts) -> Floats:
-        limits = _Limits.of(sizes, *edges, tail)
+        limits = _Limits(sizes, *edges, tail)
         powers = [limits.inside(share), *(limits.outside(truth) for truth in off)]
         return np.asarray(np.minimum.reduce(powers), np.float64)
 
@@ -185,13 +185,12 @@ def messages_to_settle(
     tail = (1 - confidence) / 2
 
     def either(sizes: Counts) -> Floats:
-        limits = _Limits.of(sizes, share - tolerance, share + tolerance, tail)
+        limits = _Limits(sizes, share - tolerance, share + tolerance, tail)
         return np.maximum(limits.inside(truth), limits.outside(truth))
 
     return _least_size(either, power, 50, 0)
 
 
-@dataclass(frozen=True)
 class _Limits:
     """The counts at which an interval passes the edges of a tolerance, at each size.
 
@@ -199,34 +198,28 @@ class _Limits:
     this unlikely at the edge, and ends below an edge up to the last such count.
     """
 
-    sizes: Floats
-    below_bottom: Floats
-    above_bottom: Floats
-    below_top: Floats
-    above_top: Floats
-
-    @classmethod
-    def of(cls, sizes: Counts, bottom: float, top: float, tail: float) -> _Limits:
-        n = sizes.astype(np.float64)
-        start = (np.full(n.shape, -1.0), np.zeros(n.shape))
+    def __init__(self, sizes: Counts, bottom: float, top: float, tail: float) -> None:
+        n = self._sizes = sizes.astype(np.float64)
+        self._below_bottom, self._above_bottom = np.full(n.shape, -1.0), np.zeros(n.shape)
         if bottom > 0:
-            start = (_quantile(tail, n, bottom) - 1, _quantile(1 - tail, n, bottom) + 1)
-        end = (n, n + 1)
+            self._below_bottom = _quantile(tail, n, bottom) - 1
+            self._above_bottom = _quantile(1 - tail, n, bottom) + 1
+        self._below_top, self._above_top = n, n + 1
         if top < 1:
-            end = (_quantile(tail, n, top) - 1, _quantile(1 - tail, n, top) + 1)
-        return cls(n, *start, *end)
+            self._below_top = _quantile(tail, n, top) - 1
+            self._above_top = _quantile(1 - tail, n, top) + 1
 
     def inside(self, truth: float) -> Floats:
         """The probability that the interval lies inside the tolerance, of a true share."""
-        n = self.sizes
-        inside = _up_to(self.below_top, n, truth) - _up_to(self.above_bottom - 1, n, truth)
+        n = self._sizes
+        inside = _up_to(self._below_top, n, truth) - _up_to(self._above_bottom - 1, n, truth)
         return np.maximum(inside, 0.0)
 
     def outside(self, truth: float) -> Floats:
         """The same of one that lies outside it."""
-        n = self.sizes
+        n = self._sizes
         # Seen from the other end, a small probability keeps its digits.
-        return _up_to(self.below_bottom, n, truth) + _up_to(n - self.above_top, n, 1 - truth)
+        return _up_to(self._below_bottom, n, truth) + _up_to(n - self._above_top, n, 1 - truth)
 
 
 def _up_to(counts: Floats, totals: Floats, chance: float) -> Floats:
