@@ -11,6 +11,7 @@ import errno
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +26,6 @@ from nats_transform.config.load import mappings_in
 from nats_transform.config.source import Source
 from nats_transform.errors import NatsTransformError
 
-_Stage = tuple[datetime | None, Period]
 _Find = Callable[[str, str], str | None]
 
 
@@ -39,9 +39,19 @@ def periods_of(settings: AuditSettings) -> list[Period]:
     mapping = settings.mapping
     assert mapping is not None  # noqa: S101 - without one there are no files to load
     if settings.in_force == "git":
-        return _in_turn(_ascending(list(_from_git(settings, mapping))))
-    files = [(None, mapping), *((v.since, v.mapping) for v in settings.in_force)]
-    return _in_turn([(since, _loaded(settings, path)) for since, path in files])
+        stages = list(_from_git(settings, mapping))
+        # Commits keep the clocks of those who made them.
+        if not all(a < b for (a, _), (b, _) in pairwise(stages[1:]) if a and b):
+            raise AuditError("git-commits-out-of-order")
+    else:
+        files = [(None, mapping), *((v.since, v.mapping) for v in settings.in_force)]
+        stages = [(since, _loaded(settings, path)) for since, path in files]
+    # Each version was in force until the next one.
+    ends = [since for since, _ in stages[1:]] + [None]
+    return [
+        replace(period, since=since, until=until)
+        for (since, period), until in zip(stages, ends, strict=True)
+    ]
 
 
 def _loaded(settings: AuditSettings, path: Path, source: Source | None = None) -> Period:
@@ -49,23 +59,7 @@ def _loaded(settings: AuditSettings, path: Path, source: Source | None = None) -
     return Period(mappings, mapping_version(mappings, settings.seed))
 
 
-def _in_turn(stages: Sequence[_Stage]) -> list[Period]:
-    """Each version until the next one came into force."""
-    ends = [since for since, _ in stages[1:]] + [None]
-    return [
-        Period(period.mappings, period.version, since, until)
-        for (since, period), until in zip(stages, ends, strict=True)
-    ]
-
-
-def _ascending(stages: list[_Stage]) -> list[_Stage]:
-    """The versions of git; commits keep the clocks of those who made them."""
-    if not all(a < b for (a, _), (b, _) in pairwise(stages[1:]) if a and b):
-        raise AuditError("git-commits-out-of-order")
-    return stages
-
-
-def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[_Stage]:
+def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[tuple[datetime | None, Period]]:
     """The versions in the history of the mapping file; one that means the same is no new one.
 
     What the first commit has also held before it, as far as anybody knows. A commit of a file that
