@@ -43,7 +43,7 @@ from jobs.verify.settled import unsettled
 from nats_transform.accounts.sharing import NO_SHARES
 from nats_transform.config import load_all, parse_server_config
 from nats_transform.config.permissions import users_of
-from nats_transform.plan.changes import as_configured, permissions_of
+from nats_transform.plan.changes import entries, permissions_of
 from nats_transform.plan.files import PLAN, edited, path
 from nats_transform.plan.model import FORMAT, Change, Plan
 from nats_transform.plan.state import (
@@ -148,7 +148,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
     if last is not None and last.settles and not settled:
         lacking.append("stream")
     if not seen:  # a step that changes nothing shows in the others, if in anything
-        lacking += [kind for kind, _ in _in_order(plan)]
+        lacking += [kind for kind, _ in changes]
     if lacking and not deviations:
         raise PlanError("step-unseen", step=settings.step, cures=_CURES[lacking[0]])
     if not settled:
@@ -172,18 +172,17 @@ def verify(settings: VerifySettings) -> VerifyResult:
 def _configured(file: Path, account: str, wanted: Collection[Thing]) -> View:
     """What the configuration of a server has."""
     view = View(str(file), {})
+    users: dict[str, dict[str, object]] = {}
     if any(kind == "permissions" for kind, _ in wanted):
         users = {
             user.name: permissions_of(user) for user in users_of(parse_server_config(file), account)
         }
-        for kind, name in wanted:
-            if kind == "permissions":
-                view.seen[kind, name] = users.get(name, {})
     shares = {name: located.shares for located in load_all(file) for name in located.accounts}
     for kind, name in wanted:
+        if kind == "permissions":
+            view.seen[kind, name] = users.get(name, {})
         if kind in ("exports", "imports"):
-            entries = getattr(shares.get(name, NO_SHARES), kind)
-            view.seen[kind, name] = {kind: [as_configured(entry) for entry in entries]}
+            view.seen[kind, name] = entries(kind, shares.get(name, NO_SHARES))
     return view
 
 

@@ -35,10 +35,13 @@ def changes(
         )
     elif kind == "consumer":
         pairs = (
-            (f"{a.stream}/{a.name}", {"filter_subjects": [*a.filters]}, {
-                "filter_subjects": [*b.filters]})
+            (
+                f"{a.stream}/{a.name}",
+                {"filter_subjects": [*a.filters]},
+                {"filter_subjects": [*b.filters]},
+            )
             for a, b in zip(before.consumers, after.consumers, strict=True)
-        )  # fmt: skip
+        )
     elif kind == "permissions":
         pairs = (
             (a.name, permissions_of(a), permissions_of(b))
@@ -58,8 +61,7 @@ def changes(
 
 def entries(side: str, shares: Shares) -> dict[str, Any]:
     """The exports or imports of an account in the form of a server's configuration."""
-    entries = shares.exports if side == "exports" else shares.imports
-    return {side: [as_configured(entry) for entry in entries]}
+    return {side: [as_configured(entry) for entry in getattr(shares, side)]}
 
 
 def _flows(stream: StreamConfig) -> dict[str, Any]:

@@ -157,8 +157,8 @@ def cumulative(shown: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, An
             cluster = destination.get("cluster", "")
             weight = destination["weight"] - before.get(cluster, 0)
             before[cluster] = destination["weight"]
-            mappings[source].append({"destination": destination["subject"], "weight": weight, **(
-                {"cluster": cluster} if cluster else {})})  # fmt: skip
+            share = {"destination": destination["subject"], "weight": weight}
+            mappings[source].append(share | ({"cluster": cluster} if cluster else {}))
     return mappings
 
 
