@@ -118,7 +118,8 @@ def certify(settings: CertifySettings) -> Certificate:
             Unseen("imports and leaf nodes"),
             *(
                 (Unseen(f"how a server reads the file, as it got what we read ({why})"),)
-                * bool(why)
+                if why
+                else ()
             ),
             *(() if users else (Unseen("permissions of users", "--permissions FILE"),)),
             *(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import itemgetter
 
 import pyarrow as pa
 
@@ -131,7 +130,7 @@ def _spreads(database: Database) -> dict[int, tuple[int, int, Balance | None]]:
                     (text(row["key"]) or "", row["hash"] % count, whole(int(row["parts"])))
                     for row in largest
                 ),
-                tuple(sorted(busiest.items(), key=itemgetter(0))),
+                tuple(sorted(busiest.items())),
             )
         spreads[share] = keys, moved, balance
     return spreads
