@@ -15,11 +15,9 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from nats_transform.audit import statistics
-from nats_transform.audit.statistics import Counts
 from nats_transform.words import plural
 
 _LAG = timedelta(hours=1)
@@ -125,38 +123,6 @@ def balance(
         Balance(there + more, max(0, more), max(0, other - max(0, -more)), max(0, -more - other))
         for there, other, more in zip(stored, foreign, rest, strict=True)
     ]
-
-
-class Bounds(NamedTuple):
-    """For each target, the fewest and the most messages that can have come to it.
-
-    Attributes:
-        least, most: these numbers.
-        rest_most, rest_least: how many messages then came to all others.
-    """
-
-    least: Counts
-    rest_most: Counts
-    most: Counts
-    rest_least: Counts
-
-
-def bounds_of(certain: Counts, possible: Counts, elsewhere: Counts, balance: Balance) -> Bounds:
-    """The bounds that hold wherever the ambiguous and missing messages came from or went.
-
-    `Sample` explains the counts.
-    """
-    anywhere = balance.missing + balance.open
-    others = certain.sum() - certain
-    least = np.maximum(certain - balance.excess, 0)
-    rest_least = np.maximum(others - balance.excess, 0)
-    most = certain + possible + anywhere
-    rest_most = others + elsewhere + anywhere
-    if balance.published is not None:
-        most = np.minimum(most, balance.published - rest_least)
-        least = np.minimum(np.maximum(least, balance.published - rest_most), most)
-        rest_most, rest_least = balance.published - least, balance.published - most
-    return Bounds(least, rest_most, most, rest_least)
 
 
 class Cause(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from itertools import groupby, pairwise
 from operator import add
@@ -16,7 +16,7 @@ from operator import add
 import numpy as np
 
 from nats_transform.audit import statistics
-from nats_transform.audit.account import Account, Balance, Bounds, Doubled, balance, bounds_of
+from nats_transform.audit.account import Account, Balance, Doubled, balance
 from nats_transform.audit.levels import steady
 from nats_transform.audit.statistics import Counts
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally, is_audited
@@ -24,7 +24,6 @@ from nats_transform.audit.verdicts import Criteria, Kind
 from nats_transform.mappings.mapping import Mapping as SubjectMapping
 
 HOUR = timedelta(hours=1)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +66,24 @@ class Sample:
         return int(self.certain.sum() + self.ambiguous[0])
 
     @property
-    def bounds(self) -> Bounds:
-        """The fewest and the most messages that can have come to each target."""
-        return bounds_of(self.certain, self.possible, self.elsewhere, self.balance)
+    def bounds(self) -> tuple[Counts, Counts, Counts, Counts]:
+        """The fewest messages that can have come to each target, and the most, as four arrays.
+
+        Each of the two is followed by how many messages came to all other targets then. This holds
+        wherever the ambiguous and missing messages came from or went.
+        """
+        balance = self.balance
+        anywhere = balance.missing + balance.open
+        others = self.certain.sum() - self.certain
+        least = np.maximum(self.certain - balance.excess, 0)
+        rest_least = np.maximum(others - balance.excess, 0)
+        most = self.certain + self.possible + anywhere
+        rest_most = others + self.elsewhere + anywhere
+        if balance.published is not None:
+            most = np.minimum(most, balance.published - rest_least)
+            least = np.minimum(np.maximum(least, balance.published - rest_most), most)
+            rest_most, rest_least = balance.published - least, balance.published - most
+        return least, rest_most, most, rest_least
 
     @property
     def is_empty(self) -> bool:
@@ -268,11 +282,12 @@ def _balanced(
             return [replace(hour, balance=part) for hour in hours], whole
         hours = [whole] if hours else []
     else:
+        starts = [hour.start for hour in hours]
         left_open = balance(
-            [published.get(hour.start or EPOCH, 0) for hour in hours],
+            [published.get(start, 0) if start else 0 for start in starts],
             [hour.stored for hour in hours],
             [int(hour.foreign[0]) for hour in hours],
-            [hour.start for hour in hours],
+            starts,
         )
         hours = [replace(h, balance=left) for h, left in zip(hours, left_open, strict=True)]
     if infers:
