@@ -33,7 +33,7 @@ from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, deco
 from nats_transform.mappings.symbolic import Symbol, computes_with, filter_of, results
 from nats_transform.mappings.transform import Transform
 from nats_transform.migration import DryRun, Question
-from nats_transform.migration.tables.census import Part, added_up
+from nats_transform.migration.tables.census import CensusPart, added_up
 
 KEY = b"nats-transform.census"
 CHECKSUM = b"nats-transform.checksum"
@@ -106,7 +106,7 @@ class PortableCensus:
         """What a candidate would do to these subjects; `out` is a folder for the tables."""
         return tried(self._parts(), question, out)
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[CensusPart]:
         """The rows, some at a time: what mappings make of them takes more memory than they do."""
         subjects, start = self.rows["subject"], 0
         while True:

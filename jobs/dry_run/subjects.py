@@ -36,7 +36,7 @@ from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform.kernel import compile_mappings
 from nats_transform.migration import DryRun, Question
-from nats_transform.migration.tables.census import Part, added_up
+from nats_transform.migration.tables.census import CensusPart, added_up
 from nats_transform.streams.features import CARRIED, SCHEDULE_HEADERS
 
 
@@ -144,7 +144,7 @@ def replayed(
         yield added_up(pa.table(rows)).rows
 
 
-def parts_of(rows: Iterable[pa.RecordBatch], most: int, folder: Path) -> Iterable[Part]:
+def parts_of(rows: Iterable[pa.RecordBatch], most: int, folder: Path) -> Iterable[CensusPart]:
     """The rows of a census in parts, each with all rows of its subjects, added up.
 
     Args:
@@ -156,7 +156,7 @@ def parts_of(rows: Iterable[pa.RecordBatch], most: int, folder: Path) -> Iterabl
     return _parts(scattered(rows, "subject", count, folder))
 
 
-def _parts(paths: Sequence[Path]) -> Iterator[Part]:
+def _parts(paths: Sequence[Path]) -> Iterator[CensusPart]:
     for path in paths:
         with pa.memory_map(str(path)) as file:
             part = added_up(pa.ipc.open_stream(file).read_all())

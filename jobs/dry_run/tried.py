@@ -13,10 +13,10 @@ from jobs.progress import step
 from jobs.scratch import temporary_folder
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.run import dry_run
-from nats_transform.migration.tables.census import Part
+from nats_transform.migration.tables.census import CensusPart
 
 
-def tried(parts: Iterable[Part], question: Question, out: Path | None) -> DryRun:
+def tried(parts: Iterable[CensusPart], question: Question, out: Path | None) -> DryRun:
     """What a candidate would do to the subjects of a census.
 
     Args:

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 from nats_transform.migration.count import Count
 from nats_transform.migration.database import Database, example
 
-Told: TypeAlias = tuple[str, str, str, Count]
+Draft: TypeAlias = tuple[str, str, str, Count]
 """What a finding is made from: its code, what it is about, its message and its count."""
 
 
@@ -111,7 +111,7 @@ class Analysis(ABC):
         """Make the small tables that the queries need."""
 
     @abstractmethod
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         """The findings in a layer. `database.counts` has the sums of `gains`."""
 
 

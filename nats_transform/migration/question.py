@@ -14,7 +14,7 @@ from nats_transform.streams.network import Network
 from nats_transform.streams.stream import StreamConfig
 
 if TYPE_CHECKING:
-    from nats_transform.migration.tables.census import Part  # it needs pyarrow
+    from nats_transform.migration.tables.census import CensusPart  # it needs pyarrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Question:
     archived: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     shares: Mapping[str, Shares] = field(default_factory=dict)
-    named: Mapping[str, Part] = field(default_factory=dict)
+    named: Mapping[str, CensusPart] = field(default_factory=dict)
     leaf_node: AccountMappings | None = None
     has_leaf_nodes: bool = False
 

@@ -30,14 +30,14 @@ from nats_transform.migration.analyses.rules import Rules
 from nats_transform.migration.analyses.sharing import Sharing
 from nats_transform.migration.analyses.trees import tree
 from nats_transform.migration.analyses.way_back import WayBack
-from nats_transform.migration.analysis import Analysis, Told, count_ends
+from nats_transform.migration.analysis import Analysis, Draft, count_ends
 from nats_transform.migration.count import EXAMPLES, PARTS, Count, whole
 from nats_transform.migration.database import Database
 from nats_transform.migration.findings import ALL, STOPS_PLAN, Layer, MigrationFinding
 from nats_transform.migration.layers import Layers, layers
 from nats_transform.migration.question import Question
 from nats_transform.migration.result import DryRun
-from nats_transform.migration.tables.census import Part
+from nats_transform.migration.tables.census import CensusPart
 from nats_transform.migration.tables.outcomes import Outcomes
 from nats_transform.streams.features import HEADERS, SCHEDULE_HEADERS
 
@@ -62,7 +62,7 @@ ANALYSES: tuple[Analysis, ...] = (
 """All analyses. A new analysis needs a module of its own and a line here."""
 
 
-def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
+def dry_run(census: Iterable[CensusPart], question: Question, folder: Path) -> DryRun:
     """What a candidate would do to the subjects of a census.
 
     Args:
@@ -89,10 +89,10 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
         database.close()
 
 
-def _named(question: Question, folder: Path) -> dict[Layer, list[Told]]:
+def _named(question: Question, folder: Path) -> dict[Layer, list[Draft]]:
     """The findings about subjects that headers name, which are a census of their own."""
     mappings = Question(question.candidate, question.current, clusters=question.clusters)
-    named: dict[Layer, list[Told]] = {Layer.NOW: [], Layer.BOTH: []}
+    named: dict[Layer, list[Draft]] = {Layer.NOW: [], Layer.BOTH: []}
     for number, (header, part) in enumerate(question.named.items()):
         place = folder / f"named-{number}"
         place.mkdir()
@@ -119,7 +119,7 @@ def _named(question: Question, folder: Path) -> dict[Layer, list[Told]]:
     return named
 
 
-def _mapped_twice(database: Database, question: Question, folder: Path) -> Iterator[Told]:
+def _mapped_twice(database: Database, question: Question, folder: Path) -> Iterator[Draft]:
     """The findings about messages that pass a leaf node connection."""
     if question.leaf_node is None:
         return
@@ -131,7 +131,7 @@ def _mapped_twice(database: Database, question: Question, folder: Path) -> Itera
 
 
 def _result(
-    database: Database, outcomes: Outcomes, asked: Layers, named: Mapping[Layer, Sequence[Told]]
+    database: Database, outcomes: Outcomes, asked: Layers, named: Mapping[Layer, Sequence[Draft]]
 ) -> DryRun:
     different, distinct = changed(database), database.once(count_distinct)
     before, after = fates(database)
@@ -168,7 +168,7 @@ def _result(
 
 
 def _findings(
-    database: Database, asked: Layers, messages: int, named: Mapping[Layer, Sequence[Told]]
+    database: Database, asked: Layers, messages: int, named: Mapping[Layer, Sequence[Draft]]
 ) -> Iterator[MigrationFinding]:
     """The findings, those of a layer only if no layer before it has them."""
     always = [f for a in ANALYSES if not a.is_layered for f in a.findings(database, 0)]
@@ -205,5 +205,5 @@ def _findings(
         known |= {finding[:2] for finding in here}
 
 
-def _obstacles(asked: Layers, layer: Layer) -> Iterator[Told]:
+def _obstacles(asked: Layers, layer: Layer) -> Iterator[Draft]:
     return ((*obstacle[:3], Count()) for obstacle in asked.obstacles[layer])

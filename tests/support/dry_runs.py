@@ -15,7 +15,7 @@ from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import encode
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.run import dry_run as dry_run_of_parts
-from nats_transform.migration.tables.census import Part, added_up
+from nats_transform.migration.tables.census import CensusPart, added_up
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import StreamConfig
 
@@ -42,7 +42,7 @@ class CensusRow(NamedTuple):
     carries: str | None = None
 
 
-def part_of(census: Iterable[CensusRow]) -> Part:
+def part_of(census: Iterable[CensusRow]) -> CensusPart:
     """Rows of a census, added up."""
     rows = list(census)
     texts: dict[str, list[str | None]] = {

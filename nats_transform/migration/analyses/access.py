@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_transform.errors import shown
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.database import Database
 
 
@@ -38,7 +38,7 @@ class Access(Analysis):
     )
     """
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         users = database.questions[layer].users
         for code, (number,), count in database.counts(self.name, layer):
             verb, result = code.split("-")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nats_transform.errors import shown
 from nats_transform.mappings.mapping import Fate
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.count import PARTS, Count, whole
 from nats_transform.migration.database import Database, text
 from nats_transform.migration.result import OTHER, Change, Flow
@@ -93,7 +93,7 @@ class Changes(Analysis):
       AND (b.mapping >= 0 OR NOT a.is_of_server)
     """
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         for code, _, count in database.counts(self.name):
             if code in _MESSAGES:
                 yield code, "", _MESSAGES[code], count

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nats_transform.errors import shown
 from nats_transform.mappings.mapping import Mapping
 from nats_transform.mappings.symbolic import dropped
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.count import EXAMPLES, Count
 from nats_transform.migration.database import Database
 
@@ -80,7 +80,7 @@ class Collisions(Analysis):
 
     name = "collisions"
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         database.run(_MERGED)
         for is_new, code in ((True, "collision"), (False, "collision-already")):
             for numbers, parts, subjects, results, largest in database.rows(
@@ -123,7 +123,7 @@ class Explosion(Analysis):
 
     name = "explosion"
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         distinct = database.once(count_distinct)
         if distinct.drawn > 2 * max(distinct.before, distinct.after):
             message = f"there can be up to {distinct.drawn:,} distinct subjects, and "

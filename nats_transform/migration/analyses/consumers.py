@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_transform.errors import shown
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.count import Count, listed, messages
 from nats_transform.migration.database import Database
 from nats_transform.migration.seen import Seen
@@ -28,7 +28,7 @@ class Consumers(Analysis):
     WHERE before <> after AND side = 'after' AND is_likeliest
     """  # noqa: S608 - our own text
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         counts = {(code, *about): n for code, about, n in database.counts(self.name, layer)}
         left = dict(
             database.rows(

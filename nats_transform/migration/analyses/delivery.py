@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from nats_transform.errors import shown
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.database import Database
 
 
@@ -97,7 +97,7 @@ class Delivery(Analysis):
             other=pa.int32(),
         )
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         streams = [shown(stream.name) for stream in database.questions[layer].streams]
         for code, numbers, count in database.counts(self.name, layer):
             names = [streams[number] for number in numbers if number >= 0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from nats_transform.errors import shown
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.database import Database
 from nats_transform.streams.features import CARRIED_WITH, MESSAGES, features, sums
 
@@ -73,7 +73,7 @@ class Features(Analysis):
         database.table("features", rows, **types)
         database.table("sums", adding, **types)
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         streams = database.questions[layer].streams
         for code, (number,), count in database.counts(self.name, layer):
             if number < 0:

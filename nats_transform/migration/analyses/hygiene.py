@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.database import Database
 from nats_transform.migration.result import Level
 from nats_transform.migration.tables.texts import MOST_BYTES, MOST_TOKENS
@@ -35,7 +35,7 @@ class Hygiene(Analysis):
     """
     gains = "SELECT layer, code, about, way, number, percent FROM rises WHERE analysis = 'hygiene'"
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         for code, _, count in database.counts(self.name):
             yield code, "", _MESSAGES[code], count
 

@@ -14,13 +14,13 @@ from nats_transform.kernel.covering import Covering
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import encode
 from nats_transform.mappings.symbolic import filter_of_results
-from nats_transform.migration.analysis import Told
+from nats_transform.migration.analysis import Draft
 from nats_transform.migration.count import EXAMPLES, PARTS, Count, whole
 from nats_transform.migration.database import Database, text
 from nats_transform.migration.findings import Example
 from nats_transform.migration.question import Question
 from nats_transform.migration.result import DryRun
-from nats_transform.migration.tables.census import Part, added_up
+from nats_transform.migration.tables.census import CensusPart, added_up
 
 # What the candidate makes, and the current mappings do not; also a remainder, which is drawn anew.
 _MADE = """
@@ -40,8 +40,8 @@ _COMING = "SELECT * FROM made WHERE result <> subject ORDER BY messages DESC, su
 
 
 def mapped_twice(
-    database: Database, there: AccountMappings, ask: Callable[[Part, Question], DryRun]
-) -> Iterator[Told]:
+    database: Database, there: AccountMappings, ask: Callable[[CensusPart, Question], DryRun]
+) -> Iterator[Draft]:
     """The messages that the mappings of both sides change.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.count import Count
 from nats_transform.migration.database import Database
 
@@ -26,7 +26,7 @@ class LetterCase(Analysis):
 
     name = "letter case"
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         if not database.has_capitals:
             return
         database.run(f"""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from nats_transform.errors import shown
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.count import PARTS, Count, messages
 from nats_transform.migration.database import Database
 from nats_transform.streams.stream import StreamConfig
@@ -71,15 +71,15 @@ class Limits(Analysis):
     name = "limits"
     is_layered = True
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         database.once(_crowd)
         for number, stream in enumerate(database.questions[layer].streams):
             if stream.max_msgs_per_subject > 0:
-                yield from self._told(database, layer, number, stream)
+                yield from self._of_stream(database, layer, number, stream)
 
-    def _told(
+    def _of_stream(
         self, database: Database, layer: int, number: int, stream: StreamConfig
-    ) -> Iterator[Told]:
+    ) -> Iterator[Draft]:
         database.run(_OVER, layer, number, stream.max_msgs_per_subject * PARTS)
         ((rise,),) = database.rows(
             "SELECT coalesce(sum(CASE side WHEN 'after' THEN parts ELSE -parts END), 0)::HUGEINT "

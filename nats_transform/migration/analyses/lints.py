@@ -10,7 +10,7 @@ from nats_transform.lint.findings import Severity
 from nats_transform.mappings.subject import collide
 from nats_transform.mappings.symbolic import filter_of_results
 from nats_transform.migration.analyses.rules import hits
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.count import Count
 from nats_transform.migration.database import Database
 from nats_transform.migration.findings import FROM_CHECK
@@ -26,7 +26,7 @@ class Lints(Analysis):
 
     name = "lints"
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         question = database.questions[0]
         clusters = question.clusters or database.clusters()
         untouched = tuple(f"stream {name}," for name in _untouched(question))

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from nats_transform.errors import shown
 from nats_transform.mappings.functions import Partition
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.count import PARTS, Count, whole
 from nats_transform.migration.database import Database, text
 from nats_transform.migration.result import Balance
@@ -62,7 +62,7 @@ class Partitions(Analysis):
       AND a.way IN (SELECT way FROM before) AND a.percent > coalesce(b.percent, 0)
     """
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         moved = {about[0]: count for _, about, count in database.counts(self.name)}
         for share, (keys, moved_keys, balance) in database.once(_spreads).items():
             source, destination = database.shares[share]

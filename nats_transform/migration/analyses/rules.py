@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_transform.errors import shown
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.count import Count, listed
 from nats_transform.migration.database import Database, text
 from nats_transform.migration.seen import Seen
@@ -25,7 +25,7 @@ class Rules(Analysis):
     FROM ends, unnest(covering[2:]) AS t(other)
     """
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         sources = [mapping.source for mapping in database.questions[0].candidate.mappings]
         counts = {(code, about): count for code, about, count in database.counts(self.name)}
         pairs = [about for code, about in counts if code == "pair"]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from nats_transform.errors import shown
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.count import messages
 from nats_transform.migration.database import Database
 
@@ -65,7 +65,7 @@ class Sharing(Analysis):
         ]
         database.table("shared", rows, layer=pa.int32(), number=pa.int32(), importer=pa.int32())
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         shared = tuple(dict.fromkeys(database.questions[layer].shared))
         left = dict(
             database.rows(

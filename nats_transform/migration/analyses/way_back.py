@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nats_transform.errors import shown
 from nats_transform.mappings.symbolic import in_pieces
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.count import EXAMPLES
 from nats_transform.migration.database import Database
 
@@ -20,7 +20,7 @@ class WayBack(Analysis):
     FROM ways WHERE side = 'after' AND result IS NOT NULL AND NOT comes_back
     """
 
-    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+    def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         for code, _, count in database.counts(self.name):
             message = "no mapping can change the new subjects back into these"
             cut = [

@@ -16,7 +16,7 @@ headers. `before` and `after` are optional: they hold the destinations that the 
 the current mapping and under the candidate."""
 
 
-class Part:
+class CensusPart:
     """Rows of a census, one for each subject and `KEYS`, sorted by the subject.
 
     Args:
@@ -35,7 +35,7 @@ class Part:
         return numbers, sizes[numbers]
 
 
-def added_up(rows: pa.Table) -> Part:
+def added_up(rows: pa.Table) -> CensusPart:
     """Adds up the rows of one census or of several that have the same subject and keys.
 
     Args:
@@ -64,7 +64,7 @@ def added_up(rows: pa.Table) -> Part:
     for name in ("messages", "bytes"):
         numbers = rows[name].combine_chunks().cast(pa.int64()).to_numpy()[order]
         columns[name] = pa.array(np.add.reduceat(numbers, firsts) if len(firsts) else numbers)
-    return Part(pa.RecordBatch.from_pydict(columns))
+    return CensusPart(pa.RecordBatch.from_pydict(columns))
 
 
 def _starts(subjects: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -29,13 +29,13 @@ from nats_transform.mappings.transform import Transform
 from nats_transform.mappings.unresolved import numbered
 from nats_transform.migration.question import Question
 from nats_transform.migration.tables.kinds import MOST_KINDS, Kind, Kinds
-from nats_transform.migration.tables.made import result
+from nats_transform.migration.tables.mapped import result
 from nats_transform.migration.tables.texts import (
     MOST_BYTES,
     MOST_TOKENS,
     Classes,
-    Looks,
     Numbers,
+    Signatures,
     same,
 )
 from nats_transform.streams.consumer import Consumers
@@ -132,7 +132,7 @@ class Forms:
         filters = list(
             dict.fromkeys(filter for question in questions for _, filter in question.filters)
         )
-        self._looks, self._kinds = Looks(filters), Kinds(filters)
+        self._signatures, self._kinds = Signatures(filters), Kinds(filters)
         self._names = {token for filter in filters for token in filter.split(SEPARATOR)}
         self._known: dict[tuple[Kind, bool, bool], int] = {}
         self.numbers: dict[Form, int] = {}
@@ -143,7 +143,7 @@ class Forms:
 
         Args:
             texts: the texts.
-            draws: `Made.draws`; none if no text has a `random()`.
+            draws: `Mapped.draws`; none if no text has a `random()`.
         """
         forms, renamed = np.full(len(texts), -1, dtype=np.int64), list[Renamed]()
         for rows in self._classes([texts], draws):
@@ -166,7 +166,7 @@ class Forms:
         if draws is not None and draws.any():
             # No filter names a `random()` as it is written, so these need classes of their own.
             classes.add(draws, int(draws.max()) + 1)
-        for numbers, below in self._looks.of(texts):
+        for numbers, below in self._signatures.of(texts):
             classes.add(numbers, below)
         for other in others:
             classes.add(same(other, texts).astype(np.int64), 2)

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from nats_transform.mappings.subject import encode
 from nats_transform.migration.question import Question
-from nats_transform.migration.tables.census import KEYS, Part
+from nats_transform.migration.tables.census import KEYS, CensusPart
 from nats_transform.migration.tables.forms import Forms
-from nats_transform.migration.tables.made import Side
+from nats_transform.migration.tables.mapped import Side
 from nats_transform.migration.tables.schemas import SCHEMAS, SIDES
 from nats_transform.migration.tables.texts import Numbers, Words, has_capitals, prefixes
 from nats_transform.migration.tables.ways import MOST_DRAWS, Column, End, Way, Ways
@@ -44,7 +44,7 @@ class Outcomes:
         self.messages = self.subjects = self.bytes = self._rows = 0
         self.has_capitals = False
 
-    def write(self, parts: Iterable[Part]) -> None:
+    def write(self, parts: Iterable[CensusPart]) -> None:
         """Writes all tables for the parts of a census."""
         with self._writer("outcomes") as outcomes, self._writer("renamed") as renamed:
             for part in parts:
@@ -75,12 +75,12 @@ class Outcomes:
         self.bytes += pc.sum(rows.column("bytes")).as_py()
         subjects = rows.column("subject")
         columns = [
-            Column(side, place, made, *self.forms.of(made.results, made.draws))
+            Column(side, place, mapped, *self.forms.of(mapped.results, mapped.draws))
             for side, compiled in enumerate(self._sides)
-            for place, made in enumerate(compiled.of(subjects))
+            for place, mapped in enumerate(compiled.of(subjects))
         ]
         self.has_capitals = self.has_capitals or any(
-            has_capitals(column.made.results) for column in columns if column.side
+            has_capitals(column.mapped.results) for column in columns if column.side
         )
         words = [Words(rows.column(name)) for name in KEYS if name in rows.schema.names]
         classes, ways = self.ways.of(subjects, words, columns, list(self.forms.numbers))
@@ -134,13 +134,13 @@ class _Batch:
 
     def outcomes(self) -> Iterator[pa.RecordBatch]:
         """The rows of `outcomes`: those of one side and place together."""
-        starts = [prefixes(column.made.results) for column in self.columns]
+        starts = [prefixes(column.mapped.results) for column in self.columns]
         was, was_start = self._was(starts)
         for column, start in zip(self.columns, starts, strict=True):
-            made, keys = column.made, column.made.keys
+            mapped, keys = column.mapped, column.mapped.keys
             values: dict[str, pa.Array] = {
-                "fate": _words([state.fate.value for state in made.of], made.states, pa.string()),
-                "result": made.results,
+                "fate": _words([s.fate.value for s in mapped.of], mapped.states, pa.string()),
+                "result": mapped.results,
                 "prefix": start,
                 "form": pa.array(column.forms, mask=column.forms < 0),
             }
@@ -201,7 +201,7 @@ class _Batch:
     def _was(self, starts: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
         """The likeliest result under the current mapping, and its prefix."""
         places = np.array([way.ends[0][way.likeliest[0]].place for way in self.local])
-        results = [column.made.results for column in self.columns if column.side == 0]
+        results = [column.mapped.results for column in self.columns if column.side == 0]
         if len(set(places.tolist())) == 1 and places[0] >= 0:
             return results[places[0]], starts[places[0]] if starts else None
         chosen = places[self.classes]

@@ -28,7 +28,7 @@ MOST_TOKENS, MOST_BYTES = 16, 256
 """What the documentation of NATS recommends. Longer subjects are legal, and slow every server."""
 
 ILLEGAL = len(NOT_LITERAL)
-"""The first number of `Looks.of` is below this where a text is no legal literal subject."""
+"""The first number of `Signatures.of` is below this where a text is no legal literal subject."""
 
 
 class Words:
@@ -62,7 +62,7 @@ class Words:
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), self.words)
 
 
-class Looks:
+class Signatures:
     """Numbers that are equal for two subjects if no filter and no limit tells them apart.
 
     Args:

@@ -20,9 +20,9 @@ from nats_transform.mappings.symbolic import reversed_mappings
 from nats_transform.migration.question import Question
 from nats_transform.migration.tables.forms import Form, Receiver, Renamed
 from nats_transform.migration.tables.kinds import MOST_KINDS, Kind, Kinds
-from nats_transform.migration.tables.made import Made, numbers_drawn, result
+from nats_transform.migration.tables.mapped import Mapped, numbers_drawn, result
 from nats_transform.migration.tables.schemas import SIDES
-from nats_transform.migration.tables.texts import Classes, Looks, Numbers, Words, flags, same
+from nats_transform.migration.tables.texts import Classes, Numbers, Signatures, Words, flags, same
 from nats_transform.streams.features import CARRIED
 
 MOST_DRAWS = 2**62
@@ -98,7 +98,7 @@ class Column(NamedTuple):
 
     side: int
     place: int
-    made: Made
+    mapped: Mapped
     forms: Numbers
     renamed: list[Renamed]
 
@@ -124,7 +124,7 @@ class Way(NamedTuple):
     likeliest: tuple[int, int]
 
 
-class _Looked(NamedTuple):
+class _Facts(NamedTuple):
     """What one result of a subject is; its fields make a row of `ways`.
 
     Attributes:
@@ -142,7 +142,7 @@ class _Looked(NamedTuple):
 
 
 _Known: TypeAlias = tuple[
-    tuple[str | None, ...], tuple[int, ...], bool, tuple[_Looked, ...], tuple[Stay, ...]
+    tuple[str | None, ...], tuple[int, ...], bool, tuple[_Facts, ...], tuple[Stay, ...]
 ]
 """What makes a way: its cluster and the like, the mappings that cover it, and so on."""
 
@@ -188,15 +188,15 @@ class Ways:
         classes = Classes(len(subjects))
         for word in words:
             classes.add(word.codes + 1, len(word.words) + 1)
-        for numbers, below in self._covering.looks.of(subjects):
+        for numbers, below in self._covering.signatures.of(subjects):
             classes.add(numbers, below)
         for column in columns:
-            classes.add(column.made.states, len(column.made.of))
+            classes.add(column.mapped.states, len(column.mapped.of))
             classes.add(column.forms + 1, len(forms) + 1)
         pairs = list(combinations(range(len(columns)), 2))
-        alike = [same(columns[i].made.results, columns[j].made.results) for i, j in pairs]
-        meet = [_meet(columns[i].made, columns[j].made) for i, j in pairs]
-        back = [self._back[column.side].gives(column.made.results, subjects) for column in columns]
+        alike = [same(columns[i].mapped.results, columns[j].mapped.results) for i, j in pairs]
+        meet = [_meet(columns[i].mapped, columns[j].mapped) for i, j in pairs]
+        back = [self._back[c.side].gives(c.mapped.results, subjects) for c in columns]
         is_of_server = flags(pc.starts_with(subjects, "$"))
         stays = dict(_stays(columns, forms))
         for is_so in (is_of_server, *alike, *meet, *back, *stays.values()):
@@ -206,12 +206,12 @@ class Ways:
         for row in firsts.tolist():
             results = _firsts(len(columns), pairs, alike, row)
             partitions = _firsts(len(columns), pairs, meet, row)
-            looked = tuple(
-                _Looked(
-                    column.made.of[column.made.states[row]],
+            facts = tuple(
+                _Facts(
+                    column.mapped.of[column.mapped.states[row]],
                     int(column.forms[row]),
                     results[n],
-                    partitions[n] if column.made.has_partition(row) else None,
+                    partitions[n] if column.mapped.has_partition(row) else None,
                     bool(back[n][row]),
                 )
                 for n, column in enumerate(columns)
@@ -220,7 +220,7 @@ class Ways:
             texts = tuple(word.word(row) for word in words)
             places = {(column.side, column.place): n for n, column in enumerate(columns)}
             stay = tuple(one for one, rows in stays.items() if rows[row])
-            known = texts, covering, bool(is_of_server[row]), looked, stay
+            known = texts, covering, bool(is_of_server[row]), facts, stay
             ways.append(self._number(known, places))
         return codes, np.array(ways, np.int64)
 
@@ -229,9 +229,9 @@ class Ways:
         way = self._numbers.setdefault(known, len(self.all))
         if way < len(self.all):
             return way
-        (cluster, carries, *chosen), covering, is_of_server, looked, stays = known
+        (cluster, carries, *chosen), covering, is_of_server, facts, stays = known
         ends = tuple(
-            of.of(looked[places[side, 0]].state, cluster, chosen[side : side + 1])
+            of.of(facts[places[side, 0]].state, cluster, chosen[side : side + 1])
             for side, of in enumerate(self._ends)
         )
         likeliest = tuple(_likeliest(end) for end in ends)
@@ -245,8 +245,8 @@ class Ways:
         )
         for side, name in enumerate(SIDES):
             for number, end in enumerate(ends[side]):
-                made = looked[places[side, end.place]] if end.place >= 0 else None
-                has_result = made is not None and made.form >= 0
+                of_end = facts[places[side, end.place]] if end.place >= 0 else None
+                has_result = of_end is not None and of_end.form >= 0
                 row = (
                     *of_all,
                     name,
@@ -257,11 +257,11 @@ class Ways:
                     self._share(end),
                     None if end.rule is None else encode(end.rule),
                     None if end.destination is None else encode(end.destination),
-                    (end.fate if made is None else made.state.fate).value,
-                    made.form if made and has_result else None,
-                    made.result if made and has_result else None,
-                    made.partition if made else None,
-                    made.comes_back if made else False,
+                    (end.fate if of_end is None else of_end.state.fate).value,
+                    of_end.form if of_end and has_result else None,
+                    of_end.result if of_end and has_result else None,
+                    of_end.partition if of_end else None,
+                    of_end.comes_back if of_end else False,
                     min(end.draws, MOST_DRAWS),
                 )
                 self.rows.append(row)
@@ -295,7 +295,7 @@ def _stays(
     for (i, before), (j, after) in product(enumerate(columns), repeat=2):
         if before.side == after.side or before.side:
             continue
-        differs = ~same(before.made.results, after.made.results)
+        differs = ~same(before.mapped.results, after.mapped.results)
         for key in sorted(keys):
             rows = np.flatnonzero(differs & (_rows(before, key) | _rows(after, key)))
             if not len(rows):
@@ -326,7 +326,7 @@ def _names(
     """
     keeps, numbers = Receiver(key[0], "keeps", key[1]), column.forms[rows]
     keeping = [n for n in set(numbers.tolist()) if n >= 0 and keeps in forms[n].receivers]
-    results = column.made.results.take(pa.array(rows))
+    results = column.mapped.results.take(pa.array(rows))
     yield pc.if_else(pa.array(np.isin(numbers, keeping)), results, None)
     texts, size, places = list[pa.Array](), 0, list[Numbers]()
     seen = np.zeros(len(column.forms), np.int64)
@@ -343,7 +343,7 @@ def _names(
         yield pa.concat_arrays(texts).take(pa.array(place[rows], mask=place[rows] < 0))
 
 
-def _meet(one: Made, other: Made) -> NDArray[np.bool_]:
+def _meet(one: Mapped, other: Mapped) -> NDArray[np.bool_]:
     """Where both have the same partition."""
     if one.keys is None or other.keys is None:
         return np.zeros(len(one.states), bool)
@@ -392,7 +392,7 @@ class Covering:
 
     def __init__(self, mappings: AccountMappings) -> None:
         sources = [mapping.source for mapping in mappings.mappings]
-        self.looks = Looks(sources)
+        self.signatures = Signatures(sources)
         self._kinds, self._index = Kinds(sources), SubjectIndex(sources)
         self._known: dict[Kind, tuple[int, ...]] = {}
 

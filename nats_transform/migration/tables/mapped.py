@@ -41,7 +41,7 @@ class Keys(NamedTuple):
     partitions: Numbers
 
 
-class Made(NamedTuple):
+class Mapped(NamedTuple):
     """The results of the destinations that mappings have at one place.
 
     Attributes:
@@ -84,12 +84,12 @@ class _Place:
             [partition is not None and len(partition.positions) > 1 for partition in partitions]
         )
 
-    def of(self, subjects: pa.Array) -> Made:
+    def of(self, subjects: pa.Array) -> Mapped:
         """What becomes of each subject."""
         mapped = self._made.run(subjects)
         states = mapped.states.to_numpy().astype(np.int64)
         keys = self._keys_of(subjects, states) if self._has[states].any() else None
-        return Made(mapped.subjects, states, self._made.states, self._draws[states], keys)
+        return Mapped(mapped.subjects, states, self._made.states, self._draws[states], keys)
 
     def _keys_of(self, subjects: pa.Array, states: Numbers) -> Keys:
         texts, joins = self._keys.run(subjects).subjects, self._joins[states]
@@ -118,7 +118,7 @@ class Side:
         )
         self._places = [_Place(*programs_, mappings) for programs_ in programs]
 
-    def of(self, subjects: pa.Array) -> list[Made]:
+    def of(self, subjects: pa.Array) -> list[Mapped]:
         """The results of each place."""
         return [place.of(subjects) for place in self._places]
 
