@@ -63,9 +63,10 @@ def repeats_of(rows: Rows) -> Repeats | None:
     )
     if not parts:
         return None
-    ids = pa.concat_arrays([repeated.column("id") for repeated, _ in parts])
-    firsts = pa.concat_arrays([repeated.column("first") for repeated, _ in parts])
-    counts = pa.concat_arrays([repeated.column("messages") for repeated, _ in parts])
+    ids, firsts, counts = (
+        pa.concat_arrays([repeated.column(name) for repeated, _ in parts])
+        for name in ("id", "first", "messages")
+    )
     again = (pc.sum(counts).as_py() or 0) - len(ids)
     return Repeats(ids, firsts, 2 * again <= sum(messages for _, messages in parts))
 
@@ -85,13 +86,12 @@ def _ids(headers: pa.Array) -> tuple[pa.Array, pa.Array]:
     is_id = pc.equal(pairs.field("name").view(pa.binary()), MSG_ID.encode())
     places = pc.list_parent_indices(headers).filter(is_id)
     ids = pairs.field("value").view(pa.binary()).filter(is_id)
-    is_named = pc.greater(pc.binary_length(ids), 0)
-    places, ids = places.filter(is_named), ids.filter(is_named)
     if len(places) > 1 and pc.count_distinct(places).as_py() < len(places):
-        # The server takes the first of several.
+        # The server takes the first of several, and an empty one is none.
         _, firsts = np.unique(places.to_numpy(), return_index=True)
         places, ids = places.take(pa.array(firsts)), ids.take(pa.array(firsts))
-    return places, ids
+    is_named = pc.greater(pc.binary_length(ids), 0)
+    return places.filter(is_named), ids.filter(is_named)
 
 
 def _repeated(_: object, groups: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:

@@ -47,7 +47,7 @@ class Offered(NamedTuple):
 
     Attributes:
         header, body: their sizes in bytes.
-        id: the header `Nats-Msg-Id`; None without one.
+        id: the header `Nats-Msg-Id`; None without one, and an empty one names no message either.
     """
 
     header: int
@@ -92,7 +92,7 @@ class Limits:
         places = self._places_of(subject)
         if self._refuses and self._has_no_room(size, places):
             return Answer.REFUSED
-        if message.id is not None and self._window:
+        if message.id and self._window:
             self._ids[message.id] = message.time
             self._remembered.append((message.time, message.id))
         self._sizes.append(size)
@@ -119,7 +119,7 @@ class Limits:
         )
 
     def _is_duplicate(self, message: Offered) -> bool:
-        if message.id is None or not self._window:
+        if not message.id or not self._window:
             return False
         while self._remembered and message.time - self._remembered[0][0] >= self._window:
             del self._ids[self._remembered.popleft()[1]]

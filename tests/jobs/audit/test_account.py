@@ -187,6 +187,14 @@ def test_messages_that_were_sent_again_count_once(tmp_path: Path) -> None:
     assert sum(result.fates.values()) == result.messages == MESSAGES + 320
 
 
+def test_the_first_of_several_ids_counts(tmp_path: Path) -> None:
+    """nats-server looks at no other, and an empty one is none."""
+    canary = Mapping("shop.>", [Destination("shop.v1.>", 90), Destination("shop.v2.>", 10)])
+    ids = [("Nats-Msg-Id", ""), ("Nats-Msg-Id", "same")]
+    rows = [row | {"headers": ids} for row in stored(published(1_000))]
+    assert observe(tmp_path, rows, (canary,)).accounts[0].doubled is None
+
+
 def test_ids_that_name_no_message(tmp_path: Path) -> None:
     result = observe(tmp_path, with_ids(stored(published()), lambda n: n % 100))
     assert result.fates["doubled"] == 0

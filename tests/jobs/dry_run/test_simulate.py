@@ -223,6 +223,8 @@ def test_ages_are_those_of_the_archive() -> None:
     )
     found = simulated(again, *windows, step=timedelta(minutes=1))
     assert [(one.messages, one.duplicates) for one in found] == [(5, 0), (3, 2), (2, 3)]
+    (nameless,) = simulated([Publication("a", with_id(""))] * 5, windows[1])
+    assert (nameless.messages, nameless.duplicates) == (5, 0)
 
 
 @pytest.mark.parametrize(
