@@ -20,7 +20,7 @@ from nats_transform.kernel import Program
 from nats_transform.kernel.counting import Coded
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.pieces import KeyHash
-from nats_transform.kernel.rules import End, Ends, Rule, State
+from nats_transform.kernel.rules import NOT_LITERAL, End, Ends, Rule, State
 from nats_transform.mappings.mapping import Fate
 from nats_transform.mappings.shape import Shape
 from nats_transform.mappings.subject import Filter, decode
@@ -82,7 +82,6 @@ class _Layer:
         # By state: the number of the shape, the one behind them for no shape.
         numbers = [state.rule for state in self._program.states]
         self._of_state = np.array([len(shapes) if n is None else n for n in numbers])
-        self._illegal = [n for n, s in enumerate(self._program.states) if s.fate is Fate.INVALID]
 
     def of(self, subjects: pa.Array) -> tuple[Coded, np.ndarray]:
         """The pattern that each subject fits, or None; and the hash of its key, or -1."""
@@ -95,7 +94,7 @@ class _Layer:
                 fitting = _matching(subjects.take(pa.array(rows)), shape)
                 places[rows[~fitting]] = len(self._shapes)
         # The kernel takes a token `*` for a fault; a server stores such a subject all the same.
-        for row in np.flatnonzero(states < len(self._illegal)).tolist():
+        for row in np.flatnonzero(states < len(NOT_LITERAL)).tolist():
             subject = subjects[row].cast(pa.binary()).as_py()
             if subject is not None:
                 fits = (n for n, s in enumerate(self._shapes) if s.fits(decode(subject)))
