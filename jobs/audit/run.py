@@ -71,6 +71,9 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
             settings,
             periods,
             Assessment(Verdict.NOTHING, (), (), 0),
+            basis="",
+            messages=0,
+            fates={},
             notes=(f"no mapping {where} has weights, so there is nothing to audit",),
         )
     sources = {mapping.source for mapping in audited}
@@ -96,7 +99,6 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
 def _result(
     settings: AuditSettings, periods: Sequence[Period], assessment: Assessment, **more: Any
 ) -> AuditResult:
-    defaults: dict[str, Any] = {"basis": "", "messages": 0, "fates": {}}
     return AuditResult(
         verdict=assessment.verdict,
         kind="observed" if settings.observed else "expected",
@@ -114,7 +116,7 @@ def _result(
         rules=assessment.rules,
         clusters=assessment.clusters,
         run_id=settings.run_id or str(uuid.uuid4()),
-        **(defaults | more),
+        **more,
     )
 
 
