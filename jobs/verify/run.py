@@ -44,7 +44,7 @@ from nats_transform.accounts.sharing import NO_SHARES
 from nats_transform.config import load_all, parse_server_config
 from nats_transform.config.permissions import users_of
 from nats_transform.plan.changes import entries, permissions_of
-from nats_transform.plan.files import PLAN, edited, path
+from nats_transform.plan.files import PLAN, edited_file, path
 from nats_transform.plan.model import FORMAT, Change, Plan
 from nats_transform.plan.state import (
     Fields,
@@ -216,7 +216,7 @@ def read_plan(folder: Path) -> tuple[Plan, dict[str, str]]:
             for name in plan.files
             if (folder / name).resolve().is_relative_to(folder.resolve())
         }
-        changed = edited(plan, texts)
+        changed = edited_file(plan, texts)
     except OSError as error:
         raise PlanError("no-plan", file=error.filename, reason=error.strerror) from error
     except (ValidationError, ValueError) as error:

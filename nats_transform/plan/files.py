@@ -11,8 +11,7 @@ from typing import Any
 from nats_transform.accounts.sharing import PRIVATE
 from nats_transform.config.accounts import GLOBAL_ACCOUNT
 from nats_transform.config.block import configured, mappings_block, quoted_string
-from nats_transform.config.edit import Edit
-from nats_transform.config.edit import edited as edited_config
+from nats_transform.config.edit import Edit, edited
 from nats_transform.errors import NatsTransformError, printable
 from nats_transform.plan.model import Change, Plan, Step
 from nats_transform.plan.state import has_to_drain, is_split
@@ -85,7 +84,7 @@ def whole_configs(plan: Plan, text: str, file: str) -> dict[str, str]:
             if change.kind in CONFIGURED
         ]
         if edits:
-            new = edited_config(text, file, plan.users_account or plan.account, edits)
+            new = edited(text, file, plan.users_account or plan.account, edits)
             texts[f"{_folder(step)}/{plan.config}"] = new
             texts[f"{_folder(step)}/undo/{plan.config}"] = text
             text = new
@@ -101,7 +100,7 @@ def _own_digest(plan: Plan) -> str:
     return digest(plan.model_copy(update={"files": {}}).model_dump_json())
 
 
-def edited(plan: Plan, texts: Mapping[str, str]) -> str | None:
+def edited_file(plan: Plan, texts: Mapping[str, str]) -> str | None:
     """The name of a file of a folder that was changed after it was written; None if there is none.
 
     Args:
