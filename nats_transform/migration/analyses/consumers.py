@@ -56,10 +56,11 @@ class Consumers(Analysis):
             if not archive.shows_all_of(consumer):
                 unseen.append(shown(f"{consumer.stream}/{consumer.name}"))
                 continue
-            filters = " and ".join(map(shown, consumer.filters))
-            message = f"the filter {filters} matches no message of the stream, today or after "
-            message += "the switch"
-            yield "consumer-never", about, message, Count()
+            message = "the stream gets no message"
+            if consumer.filters:
+                filters = " and ".join(map(shown, consumer.filters))
+                message = f"the filter {filters} matches no message of the stream"
+            yield "consumer-never", about, f"{message}, today or after the switch", Count()
         if unseen:
             message = "the archive cannot show whether these consumers get messages: "
             yield "consumer-not-seen", "", message + listed(unseen), Count()

@@ -20,7 +20,7 @@ from nats_transform.config.permissions import User, users_of
 from nats_transform.migration import CODES, FROM_CHECK, DryRun
 from nats_transform.migration.analyses import collisions
 from nats_transform.migration.count import messages
-from nats_transform.streams.consumer import parse_consumer
+from nats_transform.streams.consumer import Consumer, parse_consumer
 from nats_transform.streams.stream import parse_stream
 from tests.cases import account as account_of
 from tests.cases import load
@@ -433,6 +433,22 @@ def test_mappings_that_are_too_many_share_a_finding(monkeypatch: pytest.MonkeyPa
 )
 def test_messages_in_words(count: int, told: str) -> None:
     assert messages(count) == told
+
+
+def test_a_consumer_without_a_filter_of_a_stream_without_messages() -> None:
+    streams = [
+        parse_stream({"name": "S", "subjects": ["orders.*"]}),
+        parse_stream({"name": "T", "sources": [{"name": "S", "filter_subject": "order.*"}]}),
+    ]
+    run = dry_run(
+        [CensusRow("orders.eu", None, 1)],
+        account({"a": "b"}),
+        streams=streams,
+        consumers=[Consumer("T", "all")],
+        stream="S",
+    )
+    (message,) = (one.message for one in run.findings if one.code == "consumer-never")
+    assert message == "the stream gets no message, today or after the switch"
 
 
 def test_users_of_another_account_are_not_overlooked(tmp_path: Path) -> None:
