@@ -15,7 +15,7 @@ from nats_transform.mappings.unseen import unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
-    from jobs.dry_run.settings import DryRunResult, SimulatedStream
+    from jobs.dry_run.result import DryRunResult, SimulatedStream
     from jobs.settings.dry_run import DryRunSettings
     from nats_transform.migration import Example, MigrationFinding
 

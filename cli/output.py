@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from expectations.expectation import Report
-    from jobs.dry_run.settings import DryRunResult
+    from jobs.dry_run.result import DryRunResult
     from jobs.plan import PlanResult
 
 _DEBUG = "nats_transform.debug"

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from jobs.dry_run.portable import PortableCensus, messages_by_source
-from jobs.dry_run.settings import given_census, looked_at, read_question
+from jobs.dry_run.question import given_census, looked_at, read_question
 from jobs.errors import JobError, text_of
 from jobs.jetstream.shown import with_files
 from jobs.scratch import temporary_folder

@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field, create_model
 
+from jobs.dry_run.result import DryRunResult
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import DryRunResult
 from jobs.registry import JOBS
 from jobs.settings.base import nested, settings_of
 from jobs.settings.dry_run import DryRunSettings

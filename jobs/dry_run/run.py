@@ -7,13 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobs.dry_run.portable import PortableCensus
-from jobs.dry_run.settings import (
-    DryRunResult,
-    SimulatedStream,
-    given_census,
-    looked_at,
-    read_question,
-)
+from jobs.dry_run.question import given_census, looked_at, read_question
+from jobs.dry_run.result import DryRunResult, SimulatedStream
 from jobs.jetstream.shown import with_files
 from jobs.session import Spark
 from jobs.settings.dry_run import DryRunSettings

@@ -40,8 +40,8 @@ from jobs.dry_run.limits import (
     times,
     window_of,
 )
+from jobs.dry_run.result import SimulatedStream
 from jobs.dry_run.scattered import parts_for, scattered
-from jobs.dry_run.settings import SimulatedStream
 from jobs.errors import JobError
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.ingest import IngestTask

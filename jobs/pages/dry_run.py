@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.dry_run.settings import DryRunResult
+from jobs.dry_run.result import DryRunResult
 from jobs.pages.page import nice_scale, page
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.subject import SEPARATOR

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.dry_run.settings import looked_at, read_question
+from jobs.dry_run.question import looked_at, read_question
 from jobs.jetstream.process import nats_server
 from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.warehouse import Warehouse

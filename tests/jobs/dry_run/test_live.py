@@ -14,8 +14,8 @@ import pytest
 from pydantic import SecretStr
 
 from jobs.dry_run.live import live_census
+from jobs.dry_run.result import DryRunResult
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import DryRunResult
 from jobs.errors import ArchiveError
 from jobs.ingest import ingest
 from jobs.jetstream import subjects

@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from benchmarks.frames import read
 from cli.main import main
 from jobs.census import CENSUS, census
+from jobs.dry_run.question import looked_at, read_question
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import looked_at, read_question
 from jobs.errors import ArchiveError, NoTable, WarehouseError
 from jobs.files.scan import Scan
 from jobs.ingest import ingest

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
+from jobs.dry_run.result import SimulatedStream
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import SimulatedStream
 from jobs.dry_run.simulate import SIMULATED, Simulation, SimulationError
 from jobs.errors import JobError
 from jobs.export import export

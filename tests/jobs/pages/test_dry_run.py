@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.dry_run.settings import DryRunResult, SimulatedStream
+from jobs.dry_run.result import DryRunResult, SimulatedStream
 from jobs.pages import dry_run as dry_run_report
 from jobs.pages.page import write_page
 from nats_transform import AccountMappings, Destination, Mapping

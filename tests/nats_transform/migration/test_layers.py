@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.dry_run.settings import read_question
+from jobs.dry_run.question import read_question
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.mappings.moves import moves

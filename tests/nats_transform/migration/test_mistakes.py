@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.check import command as check_command
-from jobs.dry_run.settings import read_question
+from jobs.dry_run.question import read_question
 from jobs.jetstream.process import nats_server
 from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.warehouse import Warehouse

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jobs.dry_run.settings import read_question
+from jobs.dry_run.question import read_question
 from jobs.settings.dry_run import PlanSettings
 from nats_transform.migration import DryRun, Question
 from nats_transform.plan.build import build

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.check import command as check_command
-from jobs.dry_run.settings import read_question
+from jobs.dry_run.question import read_question
 from nats_transform.errors import InvalidConfig
 from nats_transform.lint.findings import Severity
 from nats_transform.mappings.moves import moves
