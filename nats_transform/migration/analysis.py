@@ -107,19 +107,29 @@ class Analysis(ABC):
     kinds: ClassVar[str] = ""
     gains: ClassVar[str] = ""
 
-    def prepare(self, database: Database) -> None:  # noqa: B027 - most need none
-        """Make the small tables that the queries need."""
+    def prepare(self, database: Database) -> bool:
+        """Make the small tables that the queries need.
+
+        Returns:
+            whether there is something to look at. Otherwise the queries are not run: DuckDB needs
+            longer to plan one than to find that a table is empty.
+        """
+        return True
 
     @abstractmethod
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         """The findings in a layer. `database.counts` has the sums of `gains`."""
 
 
-def count_ends(database: Database, analyses: Sequence[Analysis]) -> None:
-    """Count what the analyses want to know of the ends of ways, all in one reading."""
+def count_ends(database: Database, analyses: Sequence[Analysis]) -> Sequence[Analysis]:
+    """Count what analyses want to know of the ends of ways, all in one reading.
+
+    Returns:
+        the analyses that have something to look at.
+    """
     database.run(_GAINS)
+    analyses = [analysis for analysis in analyses if analysis.prepare(database)]
     for analysis in analyses:
-        analysis.prepare(database)
         if analysis.kinds:
             database.run(f"INSERT INTO kinds SELECT '{analysis.name}', * FROM ({analysis.kinds})")  # noqa: S608 - our own text
     database.run(_RISES)
@@ -131,3 +141,4 @@ def count_ends(database: Database, analyses: Sequence[Analysis]) -> None:
     for name, layer, code, about, parts, subjects, examples in database.rows(_COUNTS):
         count = Count(int(parts), int(subjects), tuple(map(example, examples)))
         database.counted(name, layer, (code, tuple(about), count))
+    return analyses

@@ -80,11 +80,11 @@ def dry_run(census: Iterable[CensusPart], question: Question, folder: Path) -> D
     outcomes.write(census)
     database = Database(folder, questions, tuple(outcomes.ways.shares), outcomes.has_capitals)
     try:
-        count_ends(database, ANALYSES)
+        analyses = count_ends(database, ANALYSES)
         twice = list(_mapped_twice(database, question, folder))
         for findings in named.values():
             findings += twice
-        return _result(database, outcomes, asked, named)
+        return _result(database, outcomes, analyses, asked, named)
     finally:
         database.close()
 
@@ -131,11 +131,15 @@ def _mapped_twice(database: Database, question: Question, folder: Path) -> Itera
 
 
 def _result(
-    database: Database, outcomes: Outcomes, asked: Layers, named: Mapping[Layer, Sequence[Draft]]
+    database: Database,
+    outcomes: Outcomes,
+    analyses: Sequence[Analysis],
+    asked: Layers,
+    named: Mapping[Layer, Sequence[Draft]],
 ) -> DryRun:
     different, distinct = changed(database), database.once(count_distinct)
     before, after = fates(database)
-    findings = list(_findings(database, asked, outcomes.messages, named))
+    findings = list(_findings(database, analyses, asked, outcomes.messages, named))
     all_flows = flows(database)  # they need what the findings have counted
     order = list(Layer)
     findings.sort(
@@ -168,14 +172,18 @@ def _result(
 
 
 def _findings(
-    database: Database, asked: Layers, messages: int, named: Mapping[Layer, Sequence[Draft]]
+    database: Database,
+    analyses: Sequence[Analysis],
+    asked: Layers,
+    messages: int,
+    named: Mapping[Layer, Sequence[Draft]],
 ) -> Iterator[MigrationFinding]:
     """The findings, those of a layer only if no layer before it has them."""
-    always = [f for a in ANALYSES if not a.is_layered for f in a.findings(database, 0)]
+    always = [f for a in analyses if not a.is_layered for f in a.findings(database, 0)]
     also = {finding[:2] for finding in always}
     always += (finding for finding in _obstacles(asked, Layer.NOW) if finding[:2] not in also)
     by_layer = {
-        layer: [f for a in ANALYSES if a.is_layered for f in a.findings(database, number)]
+        layer: [f for a in analyses if a.is_layered for f in a.findings(database, number)]
         for number, layer in enumerate(Layer)
     }
     for layer in (Layer.ROOM, Layer.BOTH):

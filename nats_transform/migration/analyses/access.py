@@ -38,6 +38,9 @@ class Access(Analysis):
     )
     """
 
+    def prepare(self, database: Database) -> bool:
+        return any(question.users for question in database.questions)
+
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         users = database.questions[layer].users
         for code, (number,), count in database.counts(self.name, layer):

@@ -28,6 +28,9 @@ class Consumers(Analysis):
     WHERE before <> after AND side = 'after' AND is_likeliest
     """  # noqa: S608 - our own text
 
+    def prepare(self, database: Database) -> bool:
+        return any(question.consumers for question in database.questions)
+
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         counts = {(code, *about): n for code, about, n in database.counts(self.name, layer)}
         left = dict(

@@ -72,7 +72,7 @@ class Delivery(Analysis):
     )
     """
 
-    def prepare(self, database: Database) -> None:
+    def prepare(self, database: Database) -> bool:
         rows: list[tuple[int, str, list[int], int, str, int]] = []
         for layer, question in enumerate(database.questions):
             numbers = {stream.name: number for number, stream in enumerate(question.streams)}
@@ -96,6 +96,7 @@ class Delivery(Analysis):
             how=pa.string(),
             other=pa.int32(),
         )
+        return any(question.streams for question in database.questions)
 
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         streams = [shown(stream.name) for stream in database.questions[layer].streams]

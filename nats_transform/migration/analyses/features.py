@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from nats_transform.errors import shown
+from nats_transform.migration.analyses.headers import carried
 from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.database import Database
 from nats_transform.streams.features import CARRIED_WITH, MESSAGES, features, sums
@@ -51,9 +52,9 @@ class Features(Analysis):
     )
     """
 
-    def prepare(self, database: Database) -> None:
+    def prepare(self, database: Database) -> bool:
         # An archive whose messages have no such header may have come without headers.
-        words = {word for (word,) in database.rows("SELECT DISTINCT unnest(carries) FROM ways")}
+        words = database.once(carried)
 
         def row(layer: int, code: str, number: int) -> tuple[int, str, int, str | None]:
             word = CARRIED_WITH.get(code)
@@ -72,6 +73,7 @@ class Features(Analysis):
         types = {"layer": number, "code": text, "stream": number, "word": text}
         database.table("features", rows, **types)
         database.table("sums", adding, **types)
+        return bool(rows or adding)
 
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         streams = database.questions[layer].streams

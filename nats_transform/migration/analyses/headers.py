@@ -9,6 +9,11 @@ from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.database import Database
 
 
+def carried(database: Database) -> set[str]:
+    """What headers of the messages hold on to."""
+    return {word for (word,) in database.rows("SELECT DISTINCT unnest(carries) FROM ways")}
+
+
 class Headers(Analysis):
     """Counts conditional publishes under a new subject, and ids that come to another stream."""
 
@@ -37,6 +42,9 @@ class Headers(Analysis):
       WHERE b.way = a.way AND b.side = 'before' AND x.layer = r.layer AND x.receiver = r.receiver
     )
     """
+
+    def prepare(self, database: Database) -> bool:
+        return not database.once(carried).isdisjoint({"condition", "id"})
 
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         streams = database.questions[layer].streams

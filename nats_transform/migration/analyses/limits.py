@@ -71,8 +71,19 @@ class Limits(Analysis):
     name = "limits"
     is_layered = True
 
+    def prepare(self, database: Database) -> bool:
+        limited = [
+            (layer, number, stream.max_msgs_per_subject * PARTS)
+            for layer, question in enumerate(database.questions)
+            for number, stream in enumerate(question.streams)
+            if stream.max_msgs_per_subject > 0
+        ]
+        database.table("limited", limited, layer=pa.int32(), stream=pa.int32(), room=pa.int64())
+        if limited:
+            database.run(_CROWDED)
+        return bool(limited)
+
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
-        database.once(_crowd)
         for number, stream in enumerate(database.questions[layer].streams):
             if stream.max_msgs_per_subject > 0:
                 yield from self._of_stream(database, layer, number, stream)
@@ -110,14 +121,3 @@ class Limits(Analysis):
         message += "refused" if stream.discard_new_per_subject else "discarded"
         count = Count(int(rise), subjects, examples)
         yield code, f"stream {shown(stream.name)}", message, count
-
-
-def _crowd(database: Database) -> None:
-    limited = [
-        (layer, number, stream.max_msgs_per_subject * PARTS)
-        for layer, question in enumerate(database.questions)
-        for number, stream in enumerate(question.streams)
-        if stream.max_msgs_per_subject > 0
-    ]
-    database.table("limited", limited, layer=pa.int32(), stream=pa.int32(), room=pa.int64())
-    database.run(_CROWDED)

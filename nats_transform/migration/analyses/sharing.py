@@ -56,7 +56,7 @@ class Sharing(Analysis):
     WHERE before > after AND side = 'after' AND is_likeliest
     """  # noqa: S608 - our own text
 
-    def prepare(self, database: Database) -> None:
+    def prepare(self, database: Database) -> bool:
         importers: dict[str | None, int] = {}
         rows = [
             (layer, number, importers.setdefault(share.importer, len(importers)))
@@ -64,6 +64,7 @@ class Sharing(Analysis):
             for number, share in enumerate(dict.fromkeys(question.shared))
         ]
         database.table("shared", rows, layer=pa.int32(), number=pa.int32(), importer=pa.int32())
+        return bool(rows)
 
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         shared = tuple(dict.fromkeys(database.questions[layer].shared))
