@@ -81,7 +81,7 @@ class Measures:
             columns, shown: what the digest is of, and what is shown of rows that break a rule.
             broken: by the name of a rule, whether a row breaks it.
         """
-        self.days[day] += Digest(*digest_batch(rows, tuple(columns)))
+        self.days[day] += digest_batch(rows, tuple(columns))
         for rule, breaks in broken.items():
             if len(places := np.flatnonzero(breaks)):
                 missing = EXAMPLES - len(self.flags[day, rule].examples)

@@ -54,7 +54,7 @@ class MeasureTransformed:
             mapped = rows.column("mapped_subject")
             versions = texts(rows.column("mapping_version"))
             is_other = np.array([self._version not in (None, name) for name in versions.values])
-            measures.digest += Digest(*digest_batch(rows))
+            measures.digest += digest_batch(rows)
             measures.count(
                 day, rows, columns_of_messages(rows), _SHOWN,
                 misdated=is_misdated(rows),

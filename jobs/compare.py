@@ -307,7 +307,7 @@ class _Comparison:
             named |= {name: batch[name] for name in ("seq", "subject", "new")}
             for name, column in zip(_WORDS, words, strict=True):
                 named[name] = pa.DictionaryArray.from_arrays(batch["now"], column)
-            self._digest += Digest(*digest_batch(pa.RecordBatch.from_pydict(named)))
+            self._digest += digest_batch(pa.RecordBatch.from_pydict(named))
 
     def _read(self, files: Sequence[DataFile], columns: Sequence[str]) -> Iterator[pa.Table]:
         """The sequence, the number of the outcome, the new subject and other columns of rows."""

@@ -407,7 +407,7 @@ class _Export:
             writer = ArchiveWriter(file, consumers, config.get("storage") == "memory")
             for messages in self._messages():
                 writer.write(*messages.columns)
-                digest += Digest(*digest_batch(messages))
+                digest += digest_batch(messages)
                 advance(len(messages))
             return writer.close(last), digest
 
@@ -434,7 +434,7 @@ class _Export:
             for batch in read_messages(file, head.messages):
                 columns = [pa.array(batch.sequences), pa.array(batch.times)]
                 columns += [batch.subjects(), batch.headers(), batch.data()]
-                read += Digest(*digest_batch(pa.RecordBatch.from_arrays(columns, names=_NAMES)))
+                read += digest_batch(pa.RecordBatch.from_arrays(columns, names=_NAMES))
                 advance(len(batch))
         if read != digest or read.rows != self.total or head.state != state:
             raise AccountingError(

@@ -14,19 +14,18 @@ DataFrames.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _MASK = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(NamedTuple):
     """The digest of a bag of rows: their number, and the sum of their hashes modulo 2**64."""
 
     rows: int = 0
     total: int = 0
 
-    def __add__(self, other: Digest) -> Digest:
+    def __add__(self, other: Digest) -> Digest:  # type: ignore[override]
         return Digest(self.rows + other.rows, (self.total + other.total) & _MASK)
 
     def __sub__(self, other: Digest) -> Digest:

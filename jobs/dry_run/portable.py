@@ -226,8 +226,8 @@ def _checksum(about: bytes, rows: pa.Table) -> bytes:
     """The same for any order of the rows."""
     # Older releases wrote no `carries`; those of a live census are null.
     names = (*TEXTS, *COUNTS, CARRIES) if CARRIES in rows.schema.names else (*TEXTS, *COUNTS)
-    count, total = digest_batch(rows, names)
-    return f"{xxhash.xxh64_hexdigest(about)} {count} {total:016x}".encode()
+    digest = digest_batch(rows, names)
+    return f"{xxhash.xxh64_hexdigest(about)} {digest.rows} {digest}".encode()
 
 
 def check_redaction(census: PortableCensus, question: Question, path: Path) -> None:

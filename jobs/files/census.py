@@ -117,4 +117,4 @@ def write_counts(
         written = writer.close()
     messages, sizes = (pc.sum(columns[name]).as_py() for name in GROUPING.sums)
     names = [name for name in schema.names if name in columns]
-    return Counted(written, messages, sizes, Digest(*digest_batch(counts, names)))
+    return Counted(written, messages, sizes, digest_batch(counts, names))

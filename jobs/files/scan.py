@@ -95,4 +95,4 @@ def _folded(reader: Reader, work: Callable[[Iterable[pa.RecordBatch]], M], task:
 
 def digested(batches: Iterable[pa.RecordBatch], columns: Sequence[str] | None = None) -> Digest:
     """The digest of rows, over some columns or all of them: something for `Scan.sum`."""
-    return sum((Digest(*digest_batch(batch, columns)) for batch in batches), Digest())
+    return sum((digest_batch(batch, columns) for batch in batches), Digest())

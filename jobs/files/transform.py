@@ -117,14 +117,14 @@ class TransformTask:
                     reasons += Counter(faults.drop_null().to_pylist())
                     apart, why = rows.filter(faults.is_valid()), faults.drop_null()
                     if len(apart):
-                        aside_digest += Digest(*digest_batch(apart, tuple(MESSAGES)))
+                        aside_digest += digest_batch(apart, tuple(MESSAGES))
                         apart = apart.append_column("quarantined", why)
                         aside.write(stored_rows(apart, self.quarantine.stored))
                         rows = rows.filter(faults.is_null())
                 if self.is_digested:
                     # Of the new rows, so that it also shows whether mapping has changed a message.
-                    archive += Digest(*digest_batch(rows, columns_of_messages(rows)))
-                    digest += Digest(*digest_batch(_with_nulls(rows)))
+                    archive += digest_batch(rows, columns_of_messages(rows))
+                    digest += digest_batch(_with_nulls(rows))
                 fates += _counts(rows.column("fate"))
                 writer.write(stored_rows(rows, self.stored))
             written = writer.close() if fates or not reasons else None

@@ -130,10 +130,10 @@ class Total:
         bounds = pc.min_max(rows.column("seq")).as_py()
         payloads = rows.column("data") if "data" in rows.schema.names else pa.array([], pa.binary())
         size = pc.sum(pc.binary_length(payloads)).as_py() or 0
-        digest = Digest(*digest_batch(rows, columns))
+        digest = digest_batch(rows, columns)
         narrow = Digest()
         if columns is None and set(NARROW) <= set(rows.schema.names):
-            narrow = Digest(*digest_batch(rows, NARROW))
+            narrow = digest_batch(rows, NARROW)
         return cls(bounds["min"], bounds["max"], size, digest, narrow)
 
     def __add__(self, other: Total) -> Total:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from nats_transform.digest import Digest
 from nats_transform.errors import NatsTransformError
 from nats_transform.kernel.columns import Columns
 from nats_transform.kernel.library import checked, library
@@ -14,13 +15,11 @@ from nats_transform.kernel.library import checked, library
 _MOST = 64  # bits of the mask that says which columns are null
 
 
-def digest_batch(
-    batch: pa.RecordBatch | pa.Table, columns: Sequence[str] | None = None
-) -> tuple[int, int]:
-    """The digest of a batch: how many rows, and the sum of their hashes modulo 2**64.
+def digest_batch(batch: pa.RecordBatch | pa.Table, columns: Sequence[str] | None = None) -> Digest:
+    """The digest of a batch.
 
-    The digests of two batches, added up so, are that of both: the order of rows and how they are
-    cut into batches make no difference.
+    The digests of two batches add up to that of both: the order of rows and how they are cut into
+    batches make no difference.
 
     Args:
         batch: of string, binary, whole numbers, float64, bool, date32, timestamp, struct and list
@@ -32,15 +31,14 @@ def digest_batch(
         KernelUnavailable: the kernel is not compiled.
     """
     if isinstance(batch, pa.Table):
-        parts = [digest_batch(part, columns) for part in batch.to_batches()]
-        return batch.num_rows, sum(total for _, total in parts) % 2**64
+        return sum((digest_batch(part, columns) for part in batch.to_batches()), Digest())
     arrays = [_short(batch.column(name)) for name in (columns or batch.schema.names)]
     if len(arrays) > _MOST:
         raise NatsTransformError("digest-too-wide", most=_MOST, columns=len(arrays))
     total = ctypes.c_uint64(0)
     given = Columns(arrays)
     checked(library().nats_digest(given.columns, len(arrays), batch.num_rows, ctypes.byref(total)))
-    return batch.num_rows, total.value
+    return Digest(batch.num_rows, total.value)
 
 
 def _short(array: pa.Array) -> pa.Array:

@@ -21,7 +21,7 @@ def digest(rows: DataFrame, columns: Sequence[str] | None = None) -> Digest:
     """
 
     def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        digest = sum((Digest(*digest_batch(batch)) for batch in batches), Digest())
+        digest = sum((digest_batch(batch) for batch in batches), Digest())
         yield pa.record_batch({"rows": [digest.rows], "total": [str(digest)]})
 
     # By number: `mapInArrow` takes no column with a dot in its name.

@@ -21,6 +21,7 @@ from nats_transform.backup.consumers import Consumer, parse_consumer
 from nats_transform.backup.s2 import IDENTIFIER, chunk
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import canonical, from_canonical, load
+from nats_transform.digest import Digest
 from nats_transform.kernel import Program
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.kernel.filters import Pattern
@@ -28,7 +29,6 @@ from nats_transform.kernel.rules import End, Ends, Rule, State
 from nats_transform.mappings.draw import mapping_key, message_entropy
 from nats_transform.mappings.subject import decode, encode, literal_fault
 from nats_transform.mappings.transform import validate_mapping
-from nats_transform.spark.digest import Digest
 from tests.support.wire_tap import Tap, tap
 
 CORPUS = Path(__file__).parent.parent / "corpus"
@@ -172,7 +172,7 @@ def _digest(batches: list[Batch]) -> Digest:
         columns = [pa.array(batch.sequences), pa.array(batch.times)]
         columns += [batch.subjects(), batch.headers(), batch.data()]
         rows = pa.RecordBatch.from_arrays(columns, names=list("abcde"))
-        found += Digest(*digest_batch(rows))
+        found += digest_batch(rows)
     return found
 
 

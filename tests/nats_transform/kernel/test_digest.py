@@ -95,7 +95,7 @@ def rows(random: Random, count: int = 500) -> list[dict[str, Any]]:
 
 
 def found(batch: pa.RecordBatch | pa.Table, columns: list[str] | None = None) -> Digest:
-    return Digest(*digest_batch(batch, columns))
+    return digest_batch(batch, columns)
 
 
 def test_equals_that_of_plain_rows(seed: int) -> None:
