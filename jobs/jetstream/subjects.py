@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from jobs.errors import ArchiveError
 from jobs.jetstream.answers import ApiError, Message, StreamInfo
 from jobs.jetstream.connection import RawClient, api
-from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, has_wildcard, matches
+from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, has_wildcard, is_subset
 
 PAGE = 100_000  # subjects
 SHARED = 1_000  # subjects of two pages
@@ -162,7 +162,7 @@ class _Counting:
         except ApiError:
             return ""
         subject = answer.message.subject
-        return subject if not has_wildcard(subject) and matches(subject, pattern) else ""
+        return subject if not has_wildcard(subject) and is_subset(subject, pattern) else ""
 
     async def _ask(self, asked: Mapping[str, Any]) -> StreamInfo:
         # With millions of subjects the server needs longer than for any other request.

@@ -18,9 +18,9 @@ from nats_transform.mappings.subject import (
     ANY_TOKEN,
     SEPARATOR,
     has_wildcard,
+    is_subset,
     is_valid_filter,
     literal_fault,
-    matches,
     subscribes,
     tokens_match,
 )
@@ -112,11 +112,11 @@ class AccountImport:
             return None
         if subscription == self._arrives:
             return self.subject
-        if matches(subscription, self._arrives):
+        if is_subset(subscription, self._arrives):
             wanted = subscription
         elif not has_wildcard(subscription):
             return None
-        elif matches(self._arrives, subscription):
+        elif is_subset(self._arrives, subscription):
             return self.subject
         else:
             overlap = _narrow(subscription.split(SEPARATOR), self._arrives.split(SEPARATOR))

@@ -12,7 +12,7 @@ from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import NOT_LITERAL, End, Ends, Rule, State
 from nats_transform.mappings.mapping import Fate
-from nats_transform.mappings.subject import Filter, decode, matches
+from nats_transform.mappings.subject import Filter, decode, is_subset
 
 
 class Covering:
@@ -48,5 +48,5 @@ class Covering:
         texts = subjects.take(pa.array(illegal)).cast(pa.binary()).to_pylist()
         for row, text in zip(illegal.tolist(), texts, strict=True):
             subject = None if text is None else decode(text)
-            covered[row] = subject is not None and any(matches(subject, f) for f in self._filters)
+            covered[row] = subject is not None and any(is_subset(subject, f) for f in self._filters)
         return covered

@@ -66,18 +66,13 @@ def has_wildcard(subject: str) -> bool:
     return ANY_TOKEN in tokens or ANY_TAIL in tokens
 
 
-def matches(subject: str, filter: str) -> bool:
-    """Whether a literal subject, or every subject of a filter, is covered by `filter`."""
-    return tokens_match(subject.split(SEPARATOR), filter.split(SEPARATOR))
-
-
 def is_subset(subject: str, of: str) -> bool:
-    """Whether every subject that `subject` covers is covered by `of` (`SubjectMatchesFilter`)."""
-    return matches(subject, of)
+    """Whether `of` covers a literal subject, or all of a filter (`SubjectMatchesFilter`)."""
+    return tokens_match(subject.split(SEPARATOR), of.split(SEPARATOR))
 
 
 def tokens_match(tokens: Sequence[str], filter_tokens: Sequence[str]) -> bool:
-    """`matches` on subjects already cut into tokens (`isSubsetMatchTokenized`).
+    """`is_subset` of subjects already cut into tokens (`isSubsetMatchTokenized`).
 
     A filter token that only starts with `*` (`*a`, `**`) matches any one token: the server looks
     at its first byte alone.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nats_transform import Transform
 from nats_transform.mappings.shape import shape_of, shape_of_filter
-from nats_transform.mappings.subject import literal_fault, matches
+from nats_transform.mappings.subject import is_subset, literal_fault
 from nats_transform.mappings.symbolic import filter_of_results
 
 
@@ -75,7 +75,7 @@ def test_fits_whatever_a_transform_makes(
     shape = shape_of(transform)
     if literal_fault(subject) is None:
         assert shape.fits(subject)
-        assert matches(subject, shape.filter)
+        assert is_subset(subject, shape.filter)
     tokens = subject.split(".")
     for number, place in shape.places.items():
         assert tokens[place] == (one, two)[number - 1]
@@ -112,9 +112,9 @@ def test_where_the_filter_says_all(
 def test_what_fits_is_covered_by_the_filter(destination: str, tokens: list[str]) -> None:
     shape, subject = shape_of(Transform("a.*.*", destination)), ".".join(tokens)
     if shape.is_filter:
-        assert shape.fits(subject) == matches(subject, shape.filter)
+        assert shape.fits(subject) == is_subset(subject, shape.filter)
     else:
-        assert matches(subject, shape.filter) or not shape.fits(subject)
+        assert is_subset(subject, shape.filter) or not shape.fits(subject)
 
 
 @given(
@@ -123,4 +123,4 @@ def test_what_fits_is_covered_by_the_filter(destination: str, tokens: list[str])
 )
 def test_the_shape_of_a_filter(filter: str, subject: str) -> None:
     shape = shape_of_filter(filter)
-    assert shape.fits(subject) == matches(subject, filter) == matches(subject, shape.filter)
+    assert shape.fits(subject) == is_subset(subject, filter) == is_subset(subject, shape.filter)

@@ -16,7 +16,6 @@ from nats_transform.mappings.subject import (
     is_valid_filter,
     is_valid_publish_subject,
     literal_fault,
-    matches,
     subscribes,
 )
 
@@ -81,7 +80,6 @@ def test_validity(subject: str, as_filter: bool, as_literal: bool) -> None:
     ],
 )
 def test_matching(subject: str, filter: str, expected: bool) -> None:
-    assert matches(subject, filter) is expected
     assert is_subset(subject, filter) is expected
 
 
@@ -124,12 +122,12 @@ def test_collision(one: str, other: str, expected: bool) -> None:
 
 @given(LITERALS, FILTERS)
 def test_a_parsed_filter_covers_what_matches(subject: str, filter: str) -> None:
-    assert Filter(filter).covers(subject.split(".")) == matches(subject, filter)
+    assert Filter(filter).covers(subject.split(".")) == is_subset(subject, filter)
 
 
 @given(LITERALS, PLAIN_FILTERS, PLAIN_FILTERS)
 def test_what_two_filters_cover_makes_them_collide(subject: str, one: str, other: str) -> None:
-    if matches(subject, one) and matches(subject, other):
+    if is_subset(subject, one) and is_subset(subject, other):
         assert collide(one, other)
 
 
