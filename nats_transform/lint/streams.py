@@ -11,7 +11,7 @@ from nats_transform.errors import printable
 from nats_transform.lint.findings import Finding
 from nats_transform.lint.transforms import Subjects, few_keys, source_faults, transform_faults
 from nats_transform.mappings.functions import Literal
-from nats_transform.mappings.subject import ANY_TAIL, collide, is_subset
+from nats_transform.mappings.subject import ANY_TAIL, collide, has_blank, is_subset
 from nats_transform.mappings.subject_index import Effort, SubjectIndex
 from nats_transform.mappings.symbolic import filter_of_results
 from nats_transform.mappings.transform import Transform
@@ -116,7 +116,7 @@ def _republish(stream: StreamConfig, network: Network) -> Iterator[Finding]:
         return Finding(code, message, transform.source, transform.destination, place)
 
     texts = [token.text for token in transform.tokens if isinstance(token, Literal)]
-    if any(blank in text for text in [transform.source, *texts] for blank in "\t\n\f\r "):
+    if any(map(has_blank, [transform.source, *texts])):
         yield found(
             "blank", "nats-server does not refuse a blank here, but nobody can subscribe to it"
         )

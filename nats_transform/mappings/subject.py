@@ -36,7 +36,7 @@ def decode(subject: bytes) -> str:
 def is_valid_filter(subject: str) -> bool:
     """Whether nats-server takes this as a subject or filter (`IsValidSubject`)."""
     tokens = subject.split(SEPARATOR)
-    return "" not in tokens and ANY_TAIL not in tokens[:-1] and not _BLANK.search(subject)
+    return "" not in tokens and ANY_TAIL not in tokens[:-1] and not has_blank(subject)
 
 
 def literal_fault(subject: str | None) -> str | None:
@@ -57,7 +57,12 @@ def literal_fault(subject: str | None) -> str | None:
 
 def is_valid_publish_subject(subject: str) -> bool:
     """Whether a message can be published under this subject (`IsValidPublishSubject`)."""
-    return NOT_LITERAL.isdisjoint(subject.split(SEPARATOR)) and not _BLANK.search(subject)
+    return NOT_LITERAL.isdisjoint(subject.split(SEPARATOR)) and not has_blank(subject)
+
+
+def has_blank(text: str) -> bool:
+    """Whether a subject or token has white space, which ends a subject in the protocol."""
+    return _BLANK.search(text) is not None
 
 
 def has_wildcard(subject: str) -> bool:

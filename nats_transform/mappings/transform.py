@@ -6,7 +6,6 @@ Sources: ADR-30 "Transform rules", nats-server `NewSubjectTransformWithStrict` a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
@@ -27,9 +26,14 @@ from nats_transform.mappings.functions import (
     looks_like_function,
     parse_token,
 )
-from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, NOT_LITERAL, SEPARATOR, Filter
-
-_BLANK = re.compile(r"[\t\n\f\r ]")
+from nats_transform.mappings.subject import (
+    ANY_TAIL,
+    ANY_TOKEN,
+    NOT_LITERAL,
+    SEPARATOR,
+    Filter,
+    has_blank,
+)
 
 
 class Transform:
@@ -253,8 +257,8 @@ def validate_mapping(source: str, destination: str) -> Transform | None:
     """
     if not destination:
         return None
-    for token in destination.split(SEPARATOR) if _BLANK.search(destination) else ():
-        if not looks_like_function(token) and _BLANK.search(token):
+    for token in destination.split(SEPARATOR) if has_blank(destination) else ():
+        if not looks_like_function(token) and has_blank(token):
             raise InvalidSubject(source, destination, token, "has-blank")
     return Transform(source, destination)
 
