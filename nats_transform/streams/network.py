@@ -158,15 +158,17 @@ class Network:
                 yield from ((place, rule.source) for rule in upstream.filters)
 
     @property
+    def transforms(self) -> Iterator[Transform]:
+        """Every transform of a stream, which may rename what it takes, stores or republishes."""
+        for stream in self.streams:
+            rules = (rule for upstream in stream.upstreams for rule in upstream.filters)
+            yield from filter(None, [stream.ingress_transform, stream.republish_transform])
+            yield from filter(None, (rule.transform for rule in rules))
+
+    @property
     def draws(self) -> bool:
         """Whether some transform has a `random()`, so that messages of a subject can part."""
-        transforms: list[Transform | None] = []
-        for stream in self.streams:
-            transforms += [stream.ingress_transform, stream.republish_transform]
-            transforms += [rule.transform for source in stream.upstreams for rule in source.filters]
-        return any(
-            isinstance(token, Random) for t in transforms if t is not None for token in t.tokens
-        )
+        return any(isinstance(token, Random) for t in self.transforms for token in t.tokens)
 
     def arrivals(
         self, subject: str, entropy: Entropy = lambda place: None, *, also_filtered: bool = False
@@ -254,16 +256,6 @@ class Network:
                 continue
             if republish.apply(arrival.subject, None) is not None:
                 yield arrival.subject, republish
-
-    @property
-    def renames_any(self) -> bool:
-        """Whether some transform may rename what a stream takes or stores."""
-        return any(
-            stream.ingress_transform is not None
-            or stream.republish_transform is not None
-            or any(rule.transform for upstream in stream.upstreams for rule in upstream.filters)
-            for stream in self.streams
-        )
 
 
 def taken(upstream: StreamSource) -> list[str]:

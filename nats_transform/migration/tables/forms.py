@@ -125,7 +125,7 @@ class Forms:
             Interest((one.subject, number) for number, one in enumerate(dict.fromkeys(q.shared)))
             for q in questions
         ]
-        self._renames = any(network.renames_any for network in self._networks)
+        self._renames = any(any(network.transforms) for network in self._networks)
         self._streams = [
             {stream.name: number for number, stream in enumerate(n.streams)} for n in self._networks
         ]
