@@ -15,7 +15,7 @@ from nats_transform.words import plural
 if TYPE_CHECKING:
     from jobs.plan import PlanResult
     from jobs.settings.dry_run import PlanSettings
-    from nats_transform.config import Place
+    from nats_transform.errors import Place
     from nats_transform.plan.model import Blocked
 
 

@@ -216,15 +216,6 @@ def shared_by(account: str, everything: Iterable[Located]) -> tuple[SharedStream
     )
 
 
-def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The names of the accounts in a file: of a nats-server configuration, `$G` first.
-
-    Raises:
-        InvalidConfig: the file cannot be read or is refused.
-    """
-    return tuple(name for located in load_all(path) for name in located.accounts)
-
-
 def _alone(claims: Located) -> list[Located]:
     """An account in a file of its own, where it goes by `$G` too."""
     return [replace(claims, accounts=(*claims.accounts, GLOBAL_ACCOUNT))]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
-from nats_transform.config import accounts, load, load_all, load_mappings
+from nats_transform.config import load, load_all, load_mappings
 from nats_transform.errors import UnknownAccount
 from tests.support.refused import refused, told
 
@@ -119,7 +119,7 @@ def test_mappings_that_are_refused(
 def test_an_unknown_account_lists_those_there_are(tmp_path: Path) -> None:
     path = tmp_path / "server.conf"
     path.write_text("accounts { B {}, A {} }")
-    assert accounts(path) == ("$G", "B", "A")
+    assert [each.accounts for each in load_all(path)] == [("$G",), ("B",), ("A",)]
     with refused(InvalidConfig, "no-account", name="'C'", listed="'$G', 'B', 'A'"):
         load(path, "C")
 

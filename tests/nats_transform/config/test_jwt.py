@@ -11,7 +11,8 @@ import nkeys
 import pytest
 
 from nats_transform import AccountMappings, InvalidConfig
-from nats_transform.config import accounts, decode_account, load, load_all, shared_by
+from nats_transform.config import load, load_all, shared_by
+from nats_transform.config.jwt import decode_account
 from tests.support import jwt_signing
 from tests.support.jwt_signing import part, public
 from tests.support.refused import refused, told
@@ -168,7 +169,7 @@ def test_the_jwts_in_a_server_configuration(tmp_path: Path) -> None:
     path = tmp_path / "server.conf"
     preload = f"resolver: MEMORY\nresolver_preload {{ {public(ACCOUNT)}: {token(claims())}\n}}"
     path.write_text(f"mappings {{ x: y }}\n{preload}")
-    assert accounts(path) == ("$G", "ORDERS", public(ACCOUNT))
+    assert [each.accounts for each in load_all(path)] == [("$G",), ("ORDERS", public(ACCOUNT))]
     assert load(path, "ORDERS") == load(path, public(ACCOUNT)) == MEANING
     assert load(path) == mappings({"x": "y"})
 

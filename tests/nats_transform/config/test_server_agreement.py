@@ -20,9 +20,9 @@ import pytest
 
 from jobs.jetstream.process import nats_server_binary
 from nats_transform import InvalidConfig
-from nats_transform.config import Node, parse_server_config
+from nats_transform.config import parse_server_config
 from nats_transform.config.accounts import ACCOUNT_FIELDS, TOP_FIELDS, account_mappings
-from nats_transform.config.tree import Timestamp
+from nats_transform.config.tree import Node, Timestamp
 from tests.support.refused import told
 
 pytestmark = pytest.mark.server

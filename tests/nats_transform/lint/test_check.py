@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nats_transform.accounts.sharing import Entry, SharedStream
-from nats_transform.config import Place
+from nats_transform.errors import Place
 from nats_transform.lint.check import Config, Origin, check
 from nats_transform.lint.findings import CODES, Finding, Severity
 from nats_transform.mappings.mapping import AccountMappings
