@@ -107,12 +107,11 @@ def _destination(node: Node) -> Destination:
 
 
 def _text(entry: Entry | None) -> str:
-    match entry.node.value if entry else None:
-        case None:
-            return ""
-        case str() | int() as text if not isinstance(text, bool):
-            return str(text)  # a token that is a number needs no quotes in YAML
-    assert entry is not None  # noqa: S101 - for the type checker
+    value = entry.node.value if entry else None
+    if entry is None or value is None:
+        return ""
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        return str(value)  # a token that is a number needs no quotes in YAML
     raise entry.node.place.error("not-a-string", key=quoted(entry.key), kind=entry.node.kind)
 
 

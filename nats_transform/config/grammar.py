@@ -46,9 +46,7 @@ def grammar(name: str) -> Lark:
     return lark
 
 
-def parse(
-    lark: Lark, text: str, path: str, words: Mapping[str, str], complaint: Complaint | None = None
-) -> Any:
+def parse(lark: Lark, text: str, path: str, words: Mapping[str, str], complaint: Complaint) -> Any:
     """The result of a grammar for a text.
 
     The terminals of the grammar that open a level must be named LBRACE and LSQB; the names of those
@@ -88,7 +86,7 @@ def parse(
 
 
 def _complaint(
-    error: UnexpectedInput, text: str, expected: list[str], complaint: Complaint | None
+    error: UnexpectedInput, text: str, expected: list[str], complaint: Complaint
 ) -> tuple[int, str]:
     """The place and the fault. It quotes one character at most; the rest may be a secret."""
     position = error.pos_in_stream
@@ -97,7 +95,7 @@ def _complaint(
         position = len(text)
     while text[position : position + 1] in (" ", "\t"):
         position += 1  # to what the blanks lead to
-    if complaint and (better := complaint(text, position, expected)):
+    if better := complaint(text, position, expected):
         return better
     character = text[position : position + 1]
     shown = quoted(character) if character else "the end of the file"

@@ -14,9 +14,10 @@ from nats_transform.config.accounts import Located
 from nats_transform.config.documents import mappings_of, zeros_of
 from nats_transform.config.json_text import parse_json
 from nats_transform.config.shares import shares_of_claims
-from nats_transform.config.tree import Node, Section, quoted
+from nats_transform.config.tree import Section, quoted
 from nats_transform.errors import Place
 from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import decode
 
 MAX_TOKEN = 1024 * 1024
 """Bytes of the longest token that nats-server decodes."""
@@ -102,14 +103,13 @@ def account_claims(payload: Section, path: str) -> Located:
 
 
 def _part(chunk: str, name: str, path: str) -> Section:
-    node: Node | None = None
     text = _decoded(chunk)
     if text is not None:
         # Line and column within the decoded part would name no place in the file.
-        node = parse_json(text.decode("utf-8", "surrogateescape"), f"{path} ({name})")
-    if node is None or not isinstance(node.value, MappingABC):
-        raise Place(path).error("jwt-part-not-json", part=name)
-    return node.value
+        value = parse_json(decode(text), f"{path} ({name})").value
+        if isinstance(value, MappingABC):
+            return value
+    raise Place(path).error("jwt-part-not-json", part=name)
 
 
 def _decoded(chunk: str) -> bytes | None:

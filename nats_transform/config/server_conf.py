@@ -362,7 +362,7 @@ class _Scope:
             return Node(f"${name}", place)
         for entries in reversed(self._maps):
             if name in entries:
-                entries[name] = entries[name].used()
+                entries[name] = replace(entries[name], is_variable=True)
                 return replace(entries[name].node, place=place)
         # Under `password: $ecret` the name is the secret.
         hidden = is_secret(self._keys[-1]) or not _NAME.fullmatch(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import NoneType
 from typing import TypeAlias
 
@@ -98,10 +98,6 @@ class Entry:
     place: Place
     node: Node
     is_variable: bool = False
-
-    def used(self) -> Entry:
-        """The same entry, marked as one that a variable has referred to."""
-        return replace(self, is_variable=True)
 
 
 def section(entries: Mapping[str, Entry], place: Place) -> Node:
