@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nats_transform.accounts.imports import AccountImport, ImportKind
 from nats_transform.accounts.sharing import Entry
-from nats_transform.errors import InvalidSubject, InvalidTransform
+from nats_transform.errors import InvalidTransform
 from nats_transform.mappings.moves import Move, Moves, kept
 from nats_transform.mappings.subject import ANY_TOKEN, is_subset
 from nats_transform.mappings.transform import number_wildcards
@@ -61,6 +61,6 @@ def is_import(kind: str, subject: str, to: str) -> bool:
     """Whether nats-server accepts an import."""
     try:
         AccountImport(ImportKind(kind), subject, to)
-    except (InvalidTransform, InvalidSubject):
+    except InvalidTransform:
         return False
     return True

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from nats_transform.backup.library import Bytes, Numbers, address, checked, library, size
 from nats_transform.backup.s2 import LARGEST_BLOCK, Decoder, Readable
 from nats_transform.errors import InvalidBackup, first_fault
+from nats_transform.mappings.subject import decode
 from nats_transform.streams.state import State
 from nats_transform.untrusted import visible
 
@@ -305,5 +306,5 @@ class _Unpacked:
 
 
 def _shown(name: bytes) -> str:
-    text = visible(name.decode("utf-8", "surrogateescape"))
+    text = visible(decode(name))
     return text if len(text) <= 100 else f"{text[:100]}..."

@@ -33,6 +33,7 @@ from nats_transform.config.tree import (
     too_deep,
 )
 from nats_transform.errors import InvalidConfig, Place
+from nats_transform.mappings.subject import decode, encode
 
 MAX_INCLUDE_DEPTH = 16
 """How deep files may include one another, and environment variables may refer to others."""
@@ -394,11 +395,11 @@ def _unescaped(text: str) -> str:
     if "\\" not in text:
         return str(text)
     # On bytes: \xc3\xa9 is one character.
-    data = text.encode("utf-8", "surrogateescape")
     data = _ESCAPE.sub(
-        lambda match: bytes.fromhex(match[1].decode()) if match[1] else _ESCAPES[match[2]], data
+        lambda match: bytes.fromhex(match[1].decode()) if match[1] else _ESCAPES[match[2]],
+        encode(text),
     )
-    return data.decode("utf-8", "surrogateescape")
+    return decode(data)
 
 
 def _integer(token: Token, place: Place) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nats_transform.config.tree import quoted
 from nats_transform.errors import Place
+from nats_transform.mappings.subject import decode
 
 MAX_BYTES = 8 * 1024 * 1024
 """Size up to which a file is read, includes counted; the largest real ones are around 2 MB."""
@@ -47,7 +48,7 @@ class Source:
         self._left -= len(data)
         if b"\0" in data:
             raise place.error("file-has-nul", subject=subject)
-        text = data.decode("utf-8", "surrogateescape")
+        text = decode(data)
         if text.startswith(_BYTE_ORDER_MARK):
             raise place.error("file-has-byte-order-mark", subject=subject)
         return text

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from nats_transform.errors import NatsTransformError
+from nats_transform.mappings.subject import encode
 
 
 class Column(ctypes.Structure):
@@ -107,7 +108,7 @@ def text_array(values: object, role: str) -> pa.Array:
         NatsTransformError: neither is what was given.
     """
     if values is None or isinstance(values, str | bytes):
-        raw = values.encode("utf-8", "surrogateescape") if isinstance(values, str) else values
+        raw = encode(values) if isinstance(values, str) else values
         return pa.array([raw], pa.binary())
     array = _array(values, role)
     inner = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
