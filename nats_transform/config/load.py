@@ -84,20 +84,13 @@ def load_mappings(path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT) -
     Raises:
         InvalidConfig: for the reasons of `load`, or the file is a stream configuration.
     """
-    return load_with_places(path, account)[0]
-
-
-def load_with_places(
-    path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT
-) -> tuple[AccountMappings, MappingABC[str, Place]]:
-    """The mappings as `load_mappings` gives them, and their places in the file, by source."""
-    return mappings_in(load_all(path), path, account)
+    return mappings_in(load_all(path), path, account)[0]
 
 
 def mappings_in(
     everything: list[Located], path: str | os.PathLike[str], account: str
 ) -> tuple[AccountMappings, MappingABC[str, Place]]:
-    """The same from all that `load_all` gave for the file, with the same errors."""
+    """The same from all that `load_all` gave for the file, with the place of each mapping."""
     chosen = _chosen(everything, path, account)
     if not isinstance(chosen.config, AccountMappings):
         raise InvalidConfig("stream-as-mappings", str(path))

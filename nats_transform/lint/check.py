@@ -18,7 +18,7 @@ from nats_transform.accounts.sharing import Entry, SharedStream
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import Place, printable
 from nats_transform.lint.captured import Captured, stream_faults, streams_overlap
-from nats_transform.lint.findings import CODES, Finding, Severity
+from nats_transform.lint.findings import Finding
 from nats_transform.lint.obstacles import obstacles_to
 from nats_transform.lint.streams import check_stream
 from nats_transform.lint.transforms import Subjects, few_keys, source_faults, transform_faults
@@ -31,8 +31,6 @@ from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import StreamConfig
 from nats_transform.words import and_more
-
-__all__ = ["CODES", "Finding", "Origin", "Severity", "check"]
 
 Config: TypeAlias = AccountMappings | StreamConfig
 

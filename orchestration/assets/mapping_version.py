@@ -10,8 +10,8 @@ import dagster as dg
 from jobs.warehouse import versions
 from jobs.warehouse.versions import Rule, Version, render
 from nats_transform import NatsTransformError
-from nats_transform.config import load_mappings
-from nats_transform.config.load import load_with_places
+from nats_transform.config import load_all, load_mappings
+from nats_transform.config.load import mappings_in
 from nats_transform.lint.check import Origin, check
 from nats_transform.lint.findings import Finding, Severity
 from orchestration.archive import Archive
@@ -26,7 +26,8 @@ from orchestration.metadata.values import Metadata, Results
 def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     """Records the mappings; the data version is the mapping version."""
     with failing_with_one_line():
-        mappings, places = load_with_places(archive.mapping, archive.account)
+        everything = load_all(archive.mapping)
+        mappings, places = mappings_in(everything, archive.mapping, archive.account)
         origin = Origin(str(archive.mapping), archive.account, places)
         findings = check(mappings, origins=[origin])
         for finding in findings:
