@@ -63,7 +63,7 @@ def zig_target(tag: str) -> str:
     return f"{machine}-linux-musl" if system == "musllinux" else f"{machine}-macos.{major}.{minor}"
 
 
-def command(output: Path, folder: Path, flags: Sequence[str] = ("-O3", "-s")) -> list[str]:
+def command(output: Path, folder: Path, flags: Sequence[str]) -> list[str]:
     """The arguments of a C compiler that makes a library from the sources in a folder."""
     return [
         *("-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"),

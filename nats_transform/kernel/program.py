@@ -109,8 +109,7 @@ class Program:
             [(r.pattern, number) for number, r in enumerate(rules) if r.pattern is not None], texts
         )
         self._takers = FilterTables(takers, texts) if takers is not None else None
-        self._places = [*(rule.place for rule in rules), ""]
-        self._clusters = list(dict.fromkeys(name for rule in rules for name in rule.scoped))
+        clusters = list(dict.fromkeys(name for rule in rules for name in rule.scoped))
         self._states: dict[State, int] = {state: place for place, state in enumerate(NOT_LITERAL)}
         self._scopes, self._scope_table = array("i"), array("i")
         self._shares = array("i")
@@ -119,14 +118,15 @@ class Program:
             general = self._add_ends(rule.ends)
             scoped = {cluster: self._add_ends(ends) for cluster, ends in rule.scoped.items()}
             self._scopes.append(general)
-            self._scopes.extend(scoped.get(cluster, general) for cluster in self._clusters)
+            self._scopes.extend(scoped.get(cluster, general) for cluster in clusters)
         last = self._add_ends(Ends([otherwise]))
-        self._scopes.extend([last] * (len(self._clusters) + 1))
-        self._cluster_table = array("i", [n for name in self._clusters for n in texts.add(name)])
+        self._scopes.extend([last] * (len(clusters) + 1))
+        self._clusters = array("i", [n for name in clusters for n in texts.add(name)])
         self._text = texts.data()
         self.states: tuple[State, ...] = tuple(self._states)
         self.seed = seed
-        self._keys = array("q", [mapping_key(seed, place) for place in self._places])
+        places = [*(rule.place for rule in rules), ""]
+        self._keys = array("q", [mapping_key(seed, place) for place in places])
         self._lookups: dict[pa.DataType, list[tuple[pa.Array, pa.Array]]] = {}
         self._struct = self._in_c()
 
@@ -154,8 +154,8 @@ class Program:
             rules=_filters(self._filters),
             takers=_filters(self._takers or self._filters),
             has_takers=self._takers is not None,
-            otherwise=len(self._places) - 1,
-            cluster_count=len(self._clusters),
+            otherwise=len(self._keys) - 1,
+            cluster_count=len(self._clusters) // 2,
             text=ctypes.cast(ctypes.c_char_p(self._text), ctypes.c_void_p),
             kept=max(
                 self._filters.kept, self._takers.kept if self._takers else 0, self._pieces.kept
@@ -168,7 +168,7 @@ class Program:
             ("shares", self._shares),
             ("pieces", self._pieces.pieces),
             ("hashed", self._pieces.hashed),
-            ("clusters", self._cluster_table),
+            ("clusters", self._clusters),
         ):
             setattr(program, name, table.buffer_info()[0])
         return program
@@ -200,9 +200,9 @@ class Program:
             KernelUnavailable: the kernel is not compiled.
         """
         kernel = library()
-        given = text_array(subjects, "subjects") if subjects is not None else None
-        if given is None or isinstance(subjects, str | bytes):
+        if subjects is None or isinstance(subjects, str | bytes):
             raise NatsTransformError("subjects-not-an-array")
+        given = text_array(subjects, "subjects")
         rows = len(given)
         arrays = [given]
         for role, value, read in (
