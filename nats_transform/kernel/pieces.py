@@ -16,6 +16,7 @@ from nats_transform.kernel.texts import Texts
 from nats_transform.mappings.functions import (
     Left,
     Literal,
+    OfTokenAndSize,
     Partition,
     Random,
     Right,
@@ -146,22 +147,13 @@ def _read(token: Token) -> str | Piece:
             return Piece("", Function.SPLIT_CHARACTERS, position)
         case Split(position, delimiter):
             return Piece("", Function.SPLIT, position, delimiter=delimiter)
-        case Wildcard():
-            return _token(token.position)
-        case (
-            Left(position, size)
-            | Right(position, size)
-            | SplitFromLeft(position, size)
-            | SplitFromRight(position, size)
-            | SliceFromLeft(position, size)
-            | SliceFromRight(position, size)
-        ):
-            if size <= 0:
-                return _token(position)
+        case OfTokenAndSize(position, size) if size > 0:
             return Piece("", _SIZED[type(token)], position, number=size)
+        case Wildcard(position) | OfTokenAndSize(position):
+            return Piece("", Function.TOKENS, position, position + 1)
 
 
-_SIZED = {
+_SIZED: dict[type[OfTokenAndSize], Function] = {
     Left: Function.LEFT,
     Right: Function.RIGHT,
     SplitFromLeft: Function.SPLIT_FROM_LEFT,
@@ -169,10 +161,6 @@ _SIZED = {
     SliceFromLeft: Function.SLICE_FROM_LEFT,
     SliceFromRight: Function.SLICE_FROM_RIGHT,
 }
-
-
-def _token(position: int) -> Piece:
-    return Piece("", Function.TOKENS, position, position + 1)
 
 
 class PieceTables:
