@@ -7,6 +7,7 @@ Sources: ADR-30 "Transform rules", nats-server `NewSubjectTransformWithStrict` a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from nats_transform.errors import (
@@ -36,6 +37,7 @@ from nats_transform.mappings.subject import (
 )
 
 
+@dataclass(slots=True, unsafe_hash=True)  # nothing changes it once it is made
 class Transform:
     """A source filter and the destination that matching subjects get.
 
@@ -61,34 +63,23 @@ class Transform:
         can_make_empty_token: whether some subject can get one, because `split` drops empty parts.
     """
 
-    __slots__ = (
-        "_computed",
-        "_format",
-        "_is_identity",
-        "_picked",
-        "can_make_empty_token",
-        "destination",
-        "filter",
-        "source",
-        "strict",
-        "tokens",
-    )
-
     source: str
     destination: str
-    strict: bool
-    filter: Filter
-    tokens: tuple[Token, ...]
-    can_make_empty_token: bool
+    strict: bool = False
+    filter: Filter = field(init=False, compare=False)
+    tokens: tuple[Token, ...] = field(init=False, compare=False)
+    can_make_empty_token: bool = field(init=False, compare=False)
+    _computed: tuple[Token, ...] = field(init=False, compare=False)
+    _format: str = field(init=False, compare=False)
+    _is_identity: bool = field(init=False, compare=False)
+    _picked: Callable[[Sequence[str]], object] | None = field(init=False, compare=False)
 
-    def __init__(self, source: str, destination: str, strict: bool = False) -> None:
-        self.source = source or ANY_TAIL
-        self.destination = destination
-        self.strict = strict
+    def __post_init__(self) -> None:
+        self.source = self.source or ANY_TAIL
         self.filter = Filter(self.source)
         self._check_shape()
         self.tokens = self._parse()
-        if strict and not self.filter.is_literal:
+        if self.strict and not self.filter.is_literal:
             self._check_strict()
         # The destination as a format with a hole for each token that is not literal.
         self._computed = tuple([token for token in self.tokens if not isinstance(token, Literal)])
@@ -96,7 +87,7 @@ class Transform:
         self._is_identity = self.source == self.destination == ANY_TAIL
         # The tokens for all holes at once where each takes one as it is.
         places = [token.position for token in self._computed if isinstance(token, Wildcard)]
-        self._picked: Callable[[Sequence[str]], object] | None = None
+        self._picked = None
         if len(places) == len(self._computed) > 0:
             self._picked = itemgetter(*places)
         self._format = SEPARATOR.join(
@@ -109,18 +100,6 @@ class Transform:
     def __repr__(self) -> str:
         strict = ", strict=True" if self.strict else ""
         return f"Transform({self.source!r}, {self.destination!r}{strict})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Transform):
-            return NotImplemented
-        return (self.source, self.destination, self.strict) == (
-            other.source,
-            other.destination,
-            other.strict,
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.source, self.destination, self.strict))
 
     @property
     def partitions(self) -> list[Partition]:
