@@ -30,7 +30,7 @@ from nats_transform.kernel import compile_mappings
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode, intersection
-from nats_transform.mappings.symbolic import Symbol, computes_with, filter_of, results
+from nats_transform.mappings.symbolic import Symbol, computes_with, filter_of, is_cut, results
 from nats_transform.mappings.transform import Transform
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.tables.census import CensusPart, added_up
@@ -277,7 +277,7 @@ def _shape(transform: Transform, redacted: Collection[int]) -> tuple[str, dict[i
     places: dict[int, int] = {}
     tokens, spread = results(transform), 1
     for place, token in enumerate(tokens):
-        if isinstance(token, Symbol) and token.is_cut:
+        if is_cut(token):
             spread = token.most  # what follows a token in pieces can be at any of these places
         elif isinstance(token, Symbol) and (first := token.position) is not None:
             kept = [p for p in redacted if p == first or (token.most > 1 and p > first)]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, product
 from math import prod
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, TypeGuard, cast
 
 from nats_transform.errors import InvalidMapping, InvalidTransform
 from nats_transform.mappings.arguments import integer_or_none
@@ -53,14 +53,14 @@ class Symbol(NamedTuple):
     most: int = 1
     below: int = 0
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether it is the pieces of a token, of which nobody knows how many there are."""
-        return self.most > 1 and self.position is None
-
 
 Symbols: TypeAlias = tuple[str | Symbol, ...]
 """What is known of subjects, token by token: a text, or a symbol."""
+
+
+def is_cut(symbol: str | Symbol) -> TypeGuard[Symbol]:
+    """Whether it is the pieces of a token, of which nobody knows how many there are."""
+    return isinstance(symbol, Symbol) and symbol.most > 1 and symbol.position is None
 
 
 def symbols_of(source: str) -> Symbols:
@@ -98,7 +98,7 @@ def applied(transform: Transform | None, given: Symbols | None) -> Symbols | Non
     """
     if transform is None or given is None:
         return given
-    if any(isinstance(symbol, Symbol) and symbol.is_cut for symbol in given):
+    if any(map(is_cut, given)):
         return None
     return _made(transform, given) if is_subset(filter_of(given), of=transform.source) else None
 
@@ -182,7 +182,7 @@ def can_land_in(transform: Transform, filter: str) -> bool:
         if wanted[place] == ANY_TAIL:
             return True
         if isinstance(symbol, Symbol) and symbol.most > 1:
-            return place > 0 or not symbol.is_cut
+            return place > 0 or not is_cut(symbol)
         if not wanted[place].startswith(ANY_TOKEN) and not _can_be(symbol, wanted[place]):
             return False
     return len(symbols) == len(wanted)
@@ -271,7 +271,7 @@ def between(before: Symbols | None, after: Symbols | None) -> tuple[str, str] | 
     numbers: dict[int | None, str] = {}
     source: list[str] = []
     for symbol in before:
-        if isinstance(symbol, Symbol) and symbol.is_cut:
+        if is_cut(symbol):
             return None
         source.append(filter_of((symbol,)))
         if source[-1] == ANY_TOKEN and isinstance(symbol, Symbol) and symbol.position is not None:
@@ -280,7 +280,7 @@ def between(before: Symbols | None, after: Symbols | None) -> tuple[str, str] | 
         s if isinstance(s, str) else ANY_TAIL if s.most > 1 else numbers.get(s.position)
         for s in after
     ]
-    if any(isinstance(symbol, Symbol) and symbol.is_cut for symbol in after) or None in destination:
+    if any(map(is_cut, after)) or None in destination:
         return None
     if (source[-1] == ANY_TAIL) != (destination[-1] == ANY_TAIL):
         return None
@@ -298,14 +298,12 @@ def ways_back(transform: Transform) -> Iterator[Mapping]:
     its subject back, but only the subjects show whether it is the one that the server takes.
     """
     symbols = results(transform)
-    lengths: list[Sequence[int]] = [
-        range(1, s.most + 1) if isinstance(s, Symbol) and s.is_cut else (1,) for s in symbols
-    ]
+    lengths: list[Sequence[int]] = [range(1, s.most + 1) if is_cut(s) else (1,) for s in symbols]
     if sum(len(length) > 2 for length in lengths) > 1 or sum(map(len, lengths)) > _MOST_MAPPINGS:
         return
     for sizes in product(*lengths):
         pieces = chain.from_iterable(
-            [Symbol()] * size if isinstance(symbol, Symbol) and symbol.is_cut else [symbol]
+            [Symbol()] * size if is_cut(symbol) else [symbol]
             for symbol, size in zip(symbols, sizes, strict=True)
         )
         pair = between(tuple(pieces), symbols_of(transform.source))
