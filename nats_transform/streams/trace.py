@@ -24,13 +24,6 @@ from nats_transform.streams.stream import StreamConfig
 UNSEEN_CLUSTER = Unseen("clusters with destinations of their own", "--cluster NAME")
 """In a trace without a cluster: the mapping has destinations for clusters only."""
 BLANK = "a blank; nobody can publish such a subject"
-REPUBLISH_HEADERS = (
-    "Nats-Stream",
-    "Nats-Subject",
-    "Nats-Sequence",
-    "Nats-Time-Stamp",
-    "Nats-Last-Sequence",
-)
 
 
 class _Model(BaseModel):
@@ -262,7 +255,7 @@ def _steps(subject: str, network: Network) -> list[StreamStep]:
             republished = Republication(
                 subject=again.subject,
                 headers_only=again.headers_only,
-                headers=[*REPUBLISH_HEADERS, *(["Nats-Msg-Size"] if again.headers_only else [])],
+                headers=list(again.headers(0, 0, "", 0)),  # their names are always the same
                 captured=[step(n) for n in inside if arrivals[n].via is Via.REPUBLISH],
             )
         return StreamStep(
