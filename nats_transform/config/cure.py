@@ -96,7 +96,7 @@ def cured_text(path: str, cures: Mapping[str, str]) -> tuple[str, str]:
         InvalidConfig: the file cannot be read or is refused.
     """
     text = Source().text(path)
-    tree = tree_of(Source(), text, path)
+    tree = tree_of(text, path)
     lines = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
     pieces: list[str] = []
     end = 0
@@ -113,7 +113,7 @@ def cured_text(path: str, cures: Mapping[str, str]) -> tuple[str, str]:
             end = start + len(old)
     new = "".join([*pieces, text[end:]])
     try:
-        read = plain(tree_of(Source(), new, path))
+        read = plain(tree_of(new, path))
     except InvalidConfig:
         return text, text
     return text, new if read == _replaced(plain(tree), cures) else text

@@ -13,7 +13,6 @@ from typing import Any
 
 from nats_transform.config.accounts import GLOBAL_ACCOUNT
 from nats_transform.config.server_conf import parse_server_text, written
-from nats_transform.config.source import Source
 from nats_transform.config.tree import (
     DEFAULT_PERMISSIONS,
     MAPPINGS,
@@ -81,8 +80,8 @@ def edited(text: str, path: str, account: str, edits: Sequence[Edit]) -> str:
 
 
 def _edited(text: str, path: str, account: str, edit: Edit) -> str:
-    tree = parse_server_text(Source(), path, text)
-    ((key, block),) = _section(parse_server_text(Source(), "block", edit.block)).items()
+    tree = parse_server_text(text, path)
+    ((key, block),) = _section(parse_server_text(edit.block, "block")).items()
     node, place, names = _holder(tree, account, edit)
     entry = field(_section(node), *names)
     if entry is None:
@@ -103,7 +102,7 @@ def _edited(text: str, path: str, account: str, edit: Edit) -> str:
     inner.pop(key, None)
     inner[key] = plain(block.node)
     try:
-        said = plain(parse_server_text(Source(), path, edited))
+        said = plain(parse_server_text(edited, path))
     except InvalidConfig:
         said = None
     if said != wanted:
@@ -118,7 +117,7 @@ def block_of(text: str, path: str, account: str) -> tuple[str, int]:
         Unsafe: they are included, stand for a variable, or are not to be found for sure.
         InvalidConfig: the text is no configuration.
     """
-    node, _ = _account(parse_server_text(Source(), path, text), account)
+    node, _ = _account(parse_server_text(text, path), account)
     entry = field(_section(node), *MAPPINGS)
     if entry is None:
         raise Unsafe("edit-no-mappings", account=account)
@@ -202,7 +201,7 @@ def _end(text: str, path: str, entry: Entry) -> int:
 
 def name_of_one(text: str, path: str) -> int | None:
     """The line with the name of one server of a cluster; None if all servers can have this text."""
-    top = _section(parse_server_text(Source(), path, text))
+    top = _section(parse_server_text(text, path))
     name = field(top, "server_name")
     together = field(top, "cluster", "gateway")
     if name is None or together is None or name.node.place.path != path:

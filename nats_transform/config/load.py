@@ -153,7 +153,7 @@ def load_all(path: str | os.PathLike[str], source: Source | None = None) -> list
         return _alone(decode_account(token, name))
     if _CREDENTIALS.match(text):
         raise Place(name).error("credentials-as-mappings")
-    tree = tree_of(source, text, name)
+    tree = tree_of(text, name, source)
     if (stream := stream_section(tree)) is not None:
         return [Located(stream_of(stream, tree))]
     if _is_claims(tree):
@@ -214,7 +214,7 @@ def _alone(claims: Located) -> list[Located]:
     return [replace(claims, accounts=(*claims.accounts, GLOBAL_ACCOUNT))]
 
 
-def tree_of(source: Source, text: str, path: str) -> Node:
+def tree_of(text: str, path: str, source: Source | None = None) -> Node:
     """The tree of a text in the first syntax that fits: JSON, a server configuration, YAML.
 
     A file whose name ends in `.json` or `.yaml` is first read as that. If it is broken, it counts
@@ -222,7 +222,7 @@ def tree_of(source: Source, text: str, path: str) -> Node:
     the server accepts nearly any text. The strings of a server configuration follow the server's
     rules, also if it is JSON.
     """
-    suffix = os.path.splitext(path)[1]
+    source, suffix = source or Source(), os.path.splitext(path)[1]
     named_error: InvalidConfig | None = None
     is_json = suffix == ".json" or (suffix not in _YAML and text.lstrip()[:1] in ("{", "["))
     if is_json or suffix in _YAML:
@@ -231,10 +231,10 @@ def tree_of(source: Source, text: str, path: str) -> Node:
         except InvalidConfig as error:
             named_error = error if suffix in _NAMED else None
         else:
-            if not (_is_server_config(tree) or _has_variables(source, text, path)):
+            if not (_is_server_config(tree) or _has_variables(text, path, source)):
                 return tree
     try:
-        tree = parse_server_text(source, path, text)
+        tree = parse_server_text(text, path, source)
     except InvalidConfig as error:
         if suffix not in _NAMED and (document := _yaml_document(text, path)):
             return document
@@ -246,10 +246,10 @@ def tree_of(source: Source, text: str, path: str) -> Node:
     return tree
 
 
-def _has_variables(source: Source, text: str, path: str) -> bool:
+def _has_variables(text: str, path: str, source: Source) -> bool:
     """Whether a text, which is JSON or YAML too, has entries that nats-server takes by a `$KEY`."""
     try:
-        return bool(_VARIABLE.search(text)) and has_variables(parse_server_text(source, path, text))
+        return bool(_VARIABLE.search(text)) and has_variables(parse_server_text(text, path, source))
     except InvalidConfig:
         return False
 

@@ -191,14 +191,19 @@ def parse_server_config(path: str | os.PathLike[str]) -> Node:
     Raises:
         InvalidConfig: the file, or one that it includes, cannot be read or parsed.
     """
-    return parse_server_text(Source(), os.fspath(path))
+    source, name = Source(), os.fspath(path)
+    return parse_server_text(source.text(name), name, source)
 
 
-def parse_server_text(source: Source, path: str, text: str | None = None) -> Node:
-    """The same as `parse_server_config`, for a file whose text may have been read already."""
-    if text is None:
-        text = source.text(path)
-    return section(_Reader(source).file(path, text), Place(path, 1, 1))
+def parse_server_text(text: str, path: str, source: Source | None = None) -> Node:
+    """The same as `parse_server_config`, for a file whose text has been read already.
+
+    Args:
+        text: the text.
+        path: the path of the file, for its includes and for errors.
+        source: reads what it includes; by default as the files are now.
+    """
+    return section(_Reader(source or Source()).file(path, text), Place(path, 1, 1))
 
 
 def written(text: str, path: str) -> Iterator[tuple[str, Token]]:

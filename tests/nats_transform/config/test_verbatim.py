@@ -12,7 +12,6 @@ import pytest
 from jobs.jetstream.process import nats_server_binary
 from nats_transform.config.edit import Unsafe
 from nats_transform.config.server_conf import parse_server_text
-from nats_transform.config.source import Source
 from nats_transform.config.tree import plain
 from nats_transform.config.verbatim import mappings_text
 from nats_transform.errors import InvalidConfig
@@ -37,7 +36,7 @@ def test_plain_text_is_taken_as_it_is(block: str, account: str) -> None:
     if account != "$G":
         text = f"accounts {{ SHOP {{ users: [{{user: u, password: p}}]\n mappings {block}\n }} }}"
     assert mappings_text(text, "new.conf", account) == block
-    alone = plain(parse_server_text(Source(), "x", f"mappings {block}\nlast: 1\n"))
+    alone = plain(parse_server_text(f"mappings {block}\nlast: 1\n", "x"))
     assert isinstance(alone, dict)
     assert list(alone) == ["mappings", "last"]
 

@@ -16,7 +16,6 @@ from jobs.jetstream.process import nats_server
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config.block import configured, mapping_fields, mappings_block
 from nats_transform.config.server_conf import parse_server_text
-from nats_transform.config.source import Source
 from nats_transform.config.tree import plain
 from nats_transform.plan.files import Unnameable, files, path
 from nats_transform.plan.model import Change, Plan, Step
@@ -38,7 +37,7 @@ def mappings(tokens: list[str]) -> dict[str, Any]:
 
 
 def read(text: str) -> Any:
-    return plain(parse_server_text(Source(), "plan.conf", text))
+    return plain(parse_server_text(text, "plan.conf"))
 
 
 @given(st.lists(st.from_regex(r"[^\s.*>\x00]{1,5}", fullmatch=True), max_size=3, unique=True))
