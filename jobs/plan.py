@@ -22,9 +22,9 @@ from jobs.session import Spark
 from jobs.settings.dry_run import PlanSettings
 from nats_transform.config import mapping_version, plain
 from nats_transform.config.edit import Unsafe, name_of_one, secrets
+from nats_transform.config.files import Files
 from nats_transform.config.jwt import find_token
 from nats_transform.config.load import load_all
-from nats_transform.config.source import Source
 from nats_transform.config.verbatim import NO_CONFIG
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig, printable
@@ -162,7 +162,7 @@ def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, st
     kinds = {change.kind for step in plan.steps for change in step.changes}
     if file is None or file.suffix in NO_CONFIG or kinds.isdisjoint(CONFIGURED):
         return plan, {}
-    text = Source().text(str(file))
+    text = Files().text(str(file))
     if find_token(text) is not None:
         return plan, {}
     named = plan.model_copy(update={"config": file.name})

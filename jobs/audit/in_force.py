@@ -22,8 +22,8 @@ from jobs.settings.audit import AuditSettings
 from jobs.warehouse import specs, tables
 from nats_transform.audit import Period
 from nats_transform.config import load_all, mapping_version
+from nats_transform.config.files import Files
 from nats_transform.config.load import mappings_in
-from nats_transform.config.source import Source
 from nats_transform.errors import NatsTransformError
 
 _Find = Callable[[str, str], str | None]
@@ -54,8 +54,8 @@ def periods_of(settings: AuditSettings) -> list[Period]:
     ]
 
 
-def _loaded(settings: AuditSettings, path: Path, source: Source | None = None) -> Period:
-    mappings, _ = mappings_in(load_all(path, source), path, settings.account)
+def _loaded(settings: AuditSettings, path: Path, files: Files | None = None) -> Period:
+    mappings, _ = mappings_in(load_all(path, files), path, settings.account)
     return Period(mappings, mapping_version(mappings, settings.seed))
 
 
@@ -81,12 +81,12 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[tuple[datetime
             blobs = {path: find(commit, path) for path in held}
             if blobs == held or blobs[place] is None:  # this commit removed it
                 continue
-            source = _Committed(file, commit, find)
+            files = _Committed(file, commit, find)
             try:
-                period = _loaded(settings, Path(place), source)
+                period = _loaded(settings, Path(place), files)
             except NatsTransformError as error:
                 raise AuditError("git-commit-invalid", commit=commit[:12], reason=error) from error
-            held = source.held
+            held = files.held
             if period.version != before:
                 yield None if before is None else datetime.fromtimestamp(int(seconds), UTC), period
             before = period.version
@@ -96,7 +96,7 @@ def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[tuple[datetime
         raise AuditError("git-uncommitted", mapping=mapping)
 
 
-class _Committed(Source):
+class _Committed(Files):
     """Reads files as a commit has them; their paths are those in the repository.
 
     Attributes:

@@ -28,9 +28,9 @@ from nats_transform.config import (
     parse_server_config,
 )
 from nats_transform.config.edit import Unsafe
+from nats_transform.config.files import Files
 from nats_transform.config.jwt import find_token
 from nats_transform.config.permissions import User, users_of
-from nats_transform.config.source import Source
 from nats_transform.config.verbatim import NO_CONFIG, mappings_text
 from nats_transform.errors import InvalidConfig, printable
 from nats_transform.kernel.build import source_digest
@@ -134,7 +134,7 @@ def certify(settings: CertifySettings) -> Certificate:
 def _block(settings: CertifySettings, mappings: AccountMappings) -> tuple[str, str]:
     """The mappings of the private server, and why they are not the text of the file itself."""
     try:
-        text = Source().text(settings.candidate)
+        text = Files().text(settings.candidate)
         if settings.candidate.suffix in NO_CONFIG or find_token(text) is not None:
             raise Unsafe("not-a-server-configuration")
         return mappings_text(text, str(settings.candidate), settings.account), ""

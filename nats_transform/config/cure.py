@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
+from nats_transform.config.files import Files
 from nats_transform.config.load import tree_of
-from nats_transform.config.source import Source
 from nats_transform.config.tree import plain, walk
 from nats_transform.errors import InvalidConfig, InvalidTransform
 from nats_transform.lint.findings import Finding
@@ -95,7 +95,7 @@ def cured_text(path: str, cures: Mapping[str, str]) -> tuple[str, str]:
     Raises:
         InvalidConfig: the file cannot be read or is refused.
     """
-    text = Source().text(path)
+    text = Files().text(path)
     tree = tree_of(text, path)
     lines = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
     pieces: list[str] = []

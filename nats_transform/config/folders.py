@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nats_transform.config.files import Files
 from nats_transform.config.load import load_all
-from nats_transform.config.source import Source
 from nats_transform.errors import InvalidConfig, InvalidStream
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import encode
@@ -61,7 +61,7 @@ def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consum
     names = {stream.name for stream in streams}
     consumers = []
     for file in _json_files(place, "nats consumer info STREAM NAME --json"):
-        text = Source().text(file)
+        text = Files().text(file)
         try:
             consumer = parse_consumer(json.loads(encode(text)))
         except InvalidStream as error:

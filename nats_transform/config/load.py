@@ -32,12 +32,12 @@ from nats_transform.config.documents import (
     stream_section,
     zeros_of,
 )
+from nats_transform.config.files import Files
 from nats_transform.config.json_text import parse_json
 from nats_transform.config.jwt import account_claims, decode_account, find_token
 from nats_transform.config.leaf_nodes import leaf_nodes_of
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.shares import shares_of_config
-from nats_transform.config.source import Source
 from nats_transform.config.tree import Node, Section, has_variables, lower, quoted
 from nats_transform.config.tree import field as find_field
 from nats_transform.config.yaml_text import parse_yaml
@@ -135,25 +135,25 @@ def is_empty(config: AccountMappings | StreamConfig) -> bool:
 
 
 @no_search_for_cycles()
-def load_all(path: str | os.PathLike[str], source: Source | None = None) -> list[Located]:
+def load_all(path: str | os.PathLike[str], files: Files | None = None) -> list[Located]:
     """Everything in a file: the mappings of each account, `$G` first, or one stream.
 
     Args:
         path: the file.
-        source: reads it and what it includes; by default as the files are now.
+        files: reads it and what it includes; by default as the files are now.
 
     Raises:
         InvalidConfig: the file cannot be read or is refused, with its line and column.
     """
-    source, name = source or Source(), os.fspath(path)
-    text = source.text(name)
+    files, name = files or Files(), os.fspath(path)
+    text = files.text(name)
     if not text.strip():
         raise Place(name).error("file-empty")
     if token := find_token(text):
         return _alone(decode_account(token, name))
     if _CREDENTIALS.match(text):
         raise Place(name).error("credentials-as-mappings")
-    tree = tree_of(text, name, source)
+    tree = tree_of(text, name, files)
     if (stream := stream_section(tree)) is not None:
         return [Located(stream_of(stream, tree))]
     if _is_claims(tree):
@@ -214,7 +214,7 @@ def _alone(claims: Located) -> list[Located]:
     return [replace(claims, accounts=(*claims.accounts, GLOBAL_ACCOUNT))]
 
 
-def tree_of(text: str, path: str, source: Source | None = None) -> Node:
+def tree_of(text: str, path: str, files: Files | None = None) -> Node:
     """The tree of a text in the first syntax that fits: JSON, a server configuration, YAML.
 
     A file whose name ends in `.json` or `.yaml` is first read as that. If it is broken, it counts
@@ -222,7 +222,7 @@ def tree_of(text: str, path: str, source: Source | None = None) -> Node:
     the server accepts nearly any text. The strings of a server configuration follow the server's
     rules, also if it is JSON.
     """
-    source, suffix = source or Source(), os.path.splitext(path)[1]
+    files, suffix = files or Files(), os.path.splitext(path)[1]
     named_error: InvalidConfig | None = None
     is_json = suffix == ".json" or (suffix not in _YAML and text.lstrip()[:1] in ("{", "["))
     if is_json or suffix in _YAML:
@@ -231,10 +231,10 @@ def tree_of(text: str, path: str, source: Source | None = None) -> Node:
         except InvalidConfig as error:
             named_error = error if suffix in _NAMED else None
         else:
-            if not (_is_server_config(tree) or _has_variables(text, path, source)):
+            if not (_is_server_config(tree) or _has_variables(text, path, files)):
                 return tree
     try:
-        tree = parse_server_text(text, path, source)
+        tree = parse_server_text(text, path, files)
     except InvalidConfig as error:
         if suffix not in _NAMED and (document := _yaml_document(text, path)):
             return document
@@ -246,10 +246,10 @@ def tree_of(text: str, path: str, source: Source | None = None) -> Node:
     return tree
 
 
-def _has_variables(text: str, path: str, source: Source) -> bool:
+def _has_variables(text: str, path: str, files: Files) -> bool:
     """Whether a text, which is JSON or YAML too, has entries that nats-server takes by a `$KEY`."""
     try:
-        return bool(_VARIABLE.search(text)) and has_variables(parse_server_text(text, path, source))
+        return bool(_VARIABLE.search(text)) and has_variables(parse_server_text(text, path, files))
     except InvalidConfig:
         return False
 

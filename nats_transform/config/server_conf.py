@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeAlias
 
 from lark import Token, Transformer, v_args
 
+from nats_transform.config.files import Files
 from nats_transform.config.grammar import grammar, parse
-from nats_transform.config.source import Source
 from nats_transform.config.tree import (
     MAPPINGS,
     MAX_DEPTH,
@@ -191,19 +191,19 @@ def parse_server_config(path: str | os.PathLike[str]) -> Node:
     Raises:
         InvalidConfig: the file, or one that it includes, cannot be read or parsed.
     """
-    source, name = Source(), os.fspath(path)
-    return parse_server_text(source.text(name), name, source)
+    files, name = Files(), os.fspath(path)
+    return parse_server_text(files.text(name), name, files)
 
 
-def parse_server_text(text: str, path: str, source: Source | None = None) -> Node:
+def parse_server_text(text: str, path: str, files: Files | None = None) -> Node:
     """The same as `parse_server_config`, for a file whose text has been read already.
 
     Args:
         text: the text.
         path: the path of the file, for its includes and for errors.
-        source: reads what it includes; by default as the files are now.
+        files: reads what it includes; by default as the files are now.
     """
-    return section(_Reader(source or Source()).file(path, text), Place(path, 1, 1))
+    return section(_Reader(files or Files()).file(path, text), Place(path, 1, 1))
 
 
 def written(text: str, path: str) -> Iterator[tuple[str, Token]]:
@@ -229,9 +229,9 @@ def written(text: str, path: str) -> Iterator[tuple[str, Token]]:
 class _Reader:
     """Reads the files of one configuration and keeps to the limits."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._files = 0
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._included = 0
         self._chain: list[str] = []  # files that are being read, the including ones first
         self._environment: dict[str, Node] = {}
         self._resolving: list[str] = []  # environment variables that are being read
@@ -247,14 +247,14 @@ class _Reader:
 
     def include(self, path: str, asked_at: Place) -> dict[str, Entry]:
         """The entries of an included file."""
-        self._files += 1
+        self._included += 1
         if os.path.realpath(path) in self._chain:
             raise asked_at.error("include-loop", include=quoted(path))
         if len(self._chain) > MAX_INCLUDE_DEPTH:
             raise asked_at.error("includes-too-deep", most=MAX_INCLUDE_DEPTH)
-        if self._files > MAX_FILES:
+        if self._included > MAX_FILES:
             raise asked_at.error("includes-too-many", most=MAX_FILES)
-        return self.file(path, self._source.text(path, asked_at))
+        return self.file(path, self._files.text(path, asked_at))
 
     def environment(self, name: str, asked_at: Place) -> Node | None:
         """The value of an environment variable, read as a value of the file; None if not set."""

@@ -34,7 +34,7 @@ from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
 from jobs.warehouse import specs, tables
 from nats_transform import InvalidConfig
-from nats_transform.config.source import Source
+from nats_transform.config.files import Files
 from nats_transform.errors import sentence
 from nats_transform.lint.findings import Severity
 from tests.support.archive import Row, archive, message
@@ -274,13 +274,13 @@ def test_mapping_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in names:
         write(tmp_path / f"{name}.conf", "mappings { a: b }")
     given = DryRunSettings(stream="S", **{name: tmp_path / f"{name}.conf" for name in names})
-    read, text = [], Source.text
+    read, text = [], Files.text
 
-    def noted(source: Source, path: Any, *more: Any) -> str:
+    def noted(files: Files, path: Any, *more: Any) -> str:
         read.append(Path(path).stem)
-        return text(source, path, *more)
+        return text(files, path, *more)
 
-    monkeypatch.setattr(Source, "text", noted)
+    monkeypatch.setattr(Files, "text", noted)
     looked_at(given, read_question(given), (), knows_headers=True)
     assert sorted(read) == sorted(names)
 

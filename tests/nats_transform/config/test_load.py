@@ -14,7 +14,7 @@ import pytest
 from jobs.jetstream.process import nats_server_binary
 from nats_transform import AccountMappings, InvalidConfig
 from nats_transform.config import load
-from nats_transform.config.source import MAX_BYTES
+from nats_transform.config.files import MAX_BYTES
 from nats_transform.streams.stream import StreamConfig
 from tests.fuzz.__main__ import mutated
 from tests.fuzz.targets import load_as

@@ -13,7 +13,7 @@ import pytest
 
 from nats_transform import InvalidConfig
 from nats_transform.config import parse_server_config, plain
-from nats_transform.config.source import MAX_BYTES
+from nats_transform.config.files import MAX_BYTES
 from nats_transform.config.tree import MAX_DEPTH, Timestamp
 from tests.support.refused import refused, told
 

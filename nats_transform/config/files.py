@@ -1,4 +1,4 @@
-"""Reads a whole file: gives its text, or an error of one line."""
+"""The files of a configuration: the text of each, or an error of one line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MAX_BYTES = 8 * 1024 * 1024
 _BYTE_ORDER_MARK = "\ufeff"
 
 
-class Source:
-    """Reads the files of one configuration, all of them together within `MAX_BYTES`."""
+class Files:
+    """Reads the files of one configuration, all together within `MAX_BYTES`."""
 
     def __init__(self) -> None:
         self._left = MAX_BYTES
