@@ -43,7 +43,7 @@ from jobs.warehouse.tables import count_rows, open_table
 from nats_transform import AccountMappings
 from nats_transform.backup.adapt import adapted_config, adapted_filters
 from nats_transform.backup.archive import read_head, read_messages
-from nats_transform.backup.consumers import filters_of, parse_consumer, with_filters, without
+from nats_transform.backup.consumers import parse_consumer, with_filters, without
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import mapping_version
 from nats_transform.config.load import load_mappings
@@ -53,6 +53,7 @@ from nats_transform.kernel.coverage import Coverage
 from nats_transform.kernel.covering import Covering
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mappings.subject import subscribes
+from nats_transform.streams.consumer import filters_of
 from nats_transform.streams.stream import parse_stream
 from nats_transform.untrusted import few_values
 from nats_transform.words import plural
@@ -338,7 +339,7 @@ class _Export:
             return {}
         prepared = {}
         for name, described in consumers.items():
-            filters = filters_of(described)
+            filters = filters_of(described["config"])
             new = adapted_filters(filters, mappings) if mappings else filters
             prepared[name] = _Consumer(described, filters, new, Covering(filters), Covering(new))
         return prepared

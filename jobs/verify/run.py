@@ -57,6 +57,7 @@ from nats_transform.plan.state import (
     has_to_drain,
     other_fields,
 )
+from nats_transform.streams.consumer import filters_of
 
 _M = TypeVar("_M", bound=BaseModel)
 _NO_ACCOUNT = 400  # what /accountz answers then
@@ -275,8 +276,7 @@ async def _config(
     if change.kind == "stream":
         fields = {name: config.get(name) or None for name in change.after}
     else:
-        only = config.get("filter_subject")
-        fields = {"filter_subjects": [only] if only else config.get("filter_subjects") or []}
+        fields = {"filter_subjects": filters_of(config)}
     return {(change.kind, change.name): fields}, [
         f"{change.kind} {change.name}: its {field} has changed since the plan was made, and "
         "the plan's files would change it back: make the plan again"

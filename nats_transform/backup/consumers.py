@@ -55,13 +55,6 @@ def parse_consumer(name: str, text: bytes) -> Consumer:
         ) from None
 
 
-def filters_of(consumer: Consumer) -> list[str]:
-    """The filters of a consumer. Without filters it gets every message."""
-    config = consumer["config"]
-    one = config.get("filter_subject")
-    return [one] if one else list(config.get("filter_subjects") or [])
-
-
 def with_filters(consumer: Consumer, filters: Sequence[str]) -> Consumer:
     """The consumer with other filters."""
     config = {

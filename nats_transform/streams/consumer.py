@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nats_transform.errors import InvalidStream
 from nats_transform.mappings.subject import subscribes
@@ -48,6 +49,12 @@ class Consumers:
         return {*self._unfiltered.get(stream, ()), *(interest.of(stored) if interest else ())}
 
 
+def filters_of(config: Mapping[str, Any]) -> list[str]:
+    """The filters in the configuration of a consumer. Without filters it gets every message."""
+    one = config.get("filter_subject")
+    return [one] if one else config.get("filter_subjects") or []
+
+
 def parse_consumer(data: object) -> Consumer:
     """The consumer in the output of `nats consumer info --json`.
 
@@ -61,8 +68,7 @@ def parse_consumer(data: object) -> Consumer:
     name = data.get("name") or config.get("durable_name") or config.get("name")
     if not isinstance(stream, str) or not stream or not isinstance(name, str) or not name:
         raise InvalidStream("consumer-without-names")
-    one, several = config.get("filter_subject") or "", config.get("filter_subjects") or []
-    filters = [one] if one else several
+    filters = filters_of(config)
     if not isinstance(filters, list) or not all(isinstance(filter, str) for filter in filters):
         raise InvalidStream("consumer-filter", name=name)
     return Consumer(stream, name, tuple(filters))

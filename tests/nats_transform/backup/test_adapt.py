@@ -9,12 +9,13 @@ import pytest
 
 from nats_transform import AccountMappings
 from nats_transform.backup.adapt import adapted_config, adapted_filters
-from nats_transform.backup.consumers import filters_of, with_filters
+from nats_transform.backup.consumers import with_filters
 from nats_transform.errors import InvalidBackup
 from nats_transform.mappings.moves import moves
 from nats_transform.mappings.subject import is_subset, subscribes
 from nats_transform.migration.room.filters import narrowed, widened
 from nats_transform.migration.room.gone import Gone
+from nats_transform.streams.consumer import filters_of
 from tests.support.refused import refused
 from tests.support.rules import mappings
 
@@ -103,9 +104,9 @@ def test_the_rest_of_a_configuration_stays() -> None:
 
 def test_filters_of_consumers() -> None:
     consumer = {"config": {"filter_subject": "a", "max_deliver": 5}, "state": {}}
-    assert filters_of(consumer) == ["a"]
+    assert filters_of(consumer["config"]) == ["a"]
     two = with_filters(consumer, ["b", "c"])
     assert two == {"config": {"max_deliver": 5, "filter_subjects": ["b", "c"]}, "state": {}}
-    assert filters_of(two) == ["b", "c"]
-    assert filters_of(with_filters(two, [])) == []
+    assert filters_of(two["config"]) == ["b", "c"]
+    assert filters_of(with_filters(two, [])["config"]) == []
     assert with_filters(two, ["a"])["config"]["filter_subject"] == "a"
