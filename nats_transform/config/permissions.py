@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nats_transform.config.accounts import entries_of
+from nats_transform.config.accounts import GLOBAL_ACCOUNT, entries_of
 from nats_transform.config.tree import (
     DEFAULT_PERMISSIONS,
     USER,
     USER_PERMISSIONS,
+    Entry,
     Node,
     Section,
     field,
@@ -90,7 +91,7 @@ class Rights:
         return allowed.difference(who for who, is_allowed in found if not is_allowed)
 
 
-def users_of(config: Node, account: str = "$G") -> list[User]:
+def users_of(config: Node, account: str = GLOBAL_ACCOUNT) -> list[User]:
     """The users of an account that have permissions, as `parse_server_config` read them.
 
     Raises:
@@ -100,11 +101,11 @@ def users_of(config: Node, account: str = "$G") -> list[User]:
     top = entries_of(config)
     accounts = field(top, "accounts")
     sections = entries_of(accounts.node) if accounts else {}
-    if account != "$G" and account not in sections:
+    if account != GLOBAL_ACCOUNT and account not in sections:
         raise config.place.error("no-account-of-permissions", account=account)
     users = _of_account(top, sections, account)
     if not users:
-        others = [name for name in ("$G", *sections) if _of_account(top, sections, name)]
+        others = [name for name in (GLOBAL_ACCOUNT, *sections) if _of_account(top, sections, name)]
         if others:
             raise config.place.error(
                 "account-without-permissions", account=account, others=", ".join(map(repr, others))
@@ -113,19 +114,18 @@ def users_of(config: Node, account: str = "$G") -> list[User]:
 
 
 def _of_account(top: Section, sections: Section, account: str) -> list[User]:
-    if account == "$G":
+    if account == GLOBAL_ACCOUNT:
         block = field(top, "authorization")
         section = entries_of(block.node) if block else {}
         default = field(section, *DEFAULT_PERMISSIONS)
         alone = field(section, "user", "username")
         single = [User(_name(section), *_sides(default.node))] if alone and default else []
-        return [*single, *_users(section, default.node if default else None)]
+        return [*single, *_users(section, default)]
     section = entries_of(sections[account].node)
-    default = field(section, "default_permissions")
-    return list(_users(section, default.node if default else None))
+    return list(_users(section, field(section, "default_permissions")))
 
 
-def _users(section: Section, default: Node | None) -> Iterator[User]:
+def _users(section: Section, default: Entry | None) -> Iterator[User]:
     users = field(section, "users")
     if users is None:
         return
@@ -133,10 +133,9 @@ def _users(section: Section, default: Node | None) -> Iterator[User]:
         raise users.node.place.error("not-a-list-of-users", kind=users.node.kind)
     for node in users.node.value:
         fields = entries_of(node)
-        own = field(fields, *USER_PERMISSIONS)
-        permissions = own.node if own else default
+        permissions = field(fields, *USER_PERMISSIONS) or default
         if permissions is not None:
-            yield User(_name(fields), *_sides(permissions))
+            yield User(_name(fields), *_sides(permissions.node))
 
 
 def _name(fields: Section) -> str:
