@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ValidationError
 
-from nats_transform.backup.library import Bytes, Numbers, address, checked, library, size
+from nats_transform.backup.library import Bytes, Numbers, checked, library
 from nats_transform.backup.s2 import LARGEST_BLOCK, Decoder, Readable
 from nats_transform.errors import InvalidBackup, first_fault
 from nats_transform.mappings.subject import decode
@@ -130,8 +130,7 @@ class Batch:
         np.cumsum(sizes, out=offsets[1:])
         texts = np.empty(max(int(offsets[-1]), 1), np.uint8)
         library().nats_gather(
-            *(address(self._buffer), address(starts), address(sizes)),
-            *(size(len(sizes)), address(texts)),
+            self._buffer.ctypes, starts.ctypes, sizes.ctypes, len(sizes), texts.ctypes
         )
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
         return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
@@ -260,8 +259,8 @@ class _Unpacked:
             entries = np.empty((min(most, len(buffer) // 5 + 1), 6), np.int64)
             consumed = ctypes.c_int64()
             result = library().nats_archive_scan(
-                *(address(buffer), size(len(buffer)), size(len(entries)), size(largest)),
-                *(address(entries), ctypes.byref(consumed)),
+                *(buffer.ctypes, len(buffer), len(entries), largest, entries.ctypes),
+                ctypes.byref(consumed),
             )
             try:
                 count = checked(result)

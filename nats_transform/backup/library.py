@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from importlib import resources
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +34,19 @@ _FAULTS = {
 def library() -> ctypes.CDLL:
     """The library, loaded once a process.
 
+    An array is given to its functions as `array.ctypes`. It must be contiguous.
+
     Raises:
         KernelUnavailable: it is missing, cannot be loaded, or was made from other source files.
     """
     loaded = load(resources.files(__package__), NAME, _FUNCTIONS)
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    loaded.nats_s2_decode.argtypes = [pointer, number, pointer, number, pointer, pointer]
+    loaded.nats_archive_scan.argtypes = [pointer, number, number, number, pointer, pointer]
+    loaded.nats_archive_write.argtypes = [pointer, pointer, pointer, number, pointer]
+    loaded.nats_checksum.argtypes = [pointer, number]
     loaded.nats_checksum.restype = ctypes.c_uint32
+    loaded.nats_gather.argtypes = [pointer, pointer, pointer, number, pointer]
     loaded.nats_gather.restype = None
     return loaded
 
@@ -53,13 +60,3 @@ def checked(result: int) -> int:
     if result < 0:
         raise InvalidBackup(_FAULTS[result])
     return result
-
-
-def address(array: npt.NDArray[Any]) -> ctypes.c_void_p:
-    """Where the values of an array are; it must be contiguous and outlive the call."""
-    return ctypes.c_void_p(array.ctypes.data)
-
-
-def size(number: int) -> ctypes.c_int64:
-    """A 64-bit number as an argument."""
-    return ctypes.c_int64(number)

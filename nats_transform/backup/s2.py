@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from nats_transform.backup.library import Bytes, address, checked, library, size
+from nats_transform.backup.library import Bytes, checked, library
 from nats_transform.errors import InvalidBackup
 
 LARGEST_BLOCK = 4 * 2**20
@@ -88,7 +88,7 @@ class Decoder:
         packed = np.frombuffer(self._packed, np.uint8)
         consumed = ctypes.c_int64()
         length = library().nats_s2_decode(
-            *(address(packed), size(len(packed)), address(out), size(len(out))),
+            *(packed.ctypes, len(packed), out.ctypes, len(out)),
             *(ctypes.byref(self._state), ctypes.byref(consumed)),
         )
         self.offset += consumed.value
@@ -130,7 +130,7 @@ class Encoder:
 def chunk(data: bytes, packed: bytes | None = None) -> bytes:
     """A chunk with some data, or with the packed block of the data if that is given."""
     plain = np.frombuffer(data, np.uint8)
-    checksum = library().nats_checksum(address(plain), size(len(plain)))
+    checksum = library().nats_checksum(plain.ctypes, len(plain))
     body = data if packed is None else packed
     return b"".join(
         (

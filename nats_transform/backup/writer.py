@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nats_transform.backup.archive import LARGEST_HEADERS, LARGEST_MESSAGE, MAGIC
-from nats_transform.backup.library import address, library, size
+from nats_transform.backup.library import library
 from nats_transform.backup.s2 import IDENTIFIER, Encoder, Writable, chunk, padding
 from nats_transform.errors import InvalidBackup
 
@@ -98,7 +98,7 @@ class ArchiveWriter:
         out = np.empty(total + count * _ENTRY_BYTES, np.uint8)
         columns = np.array([[o.ctypes.data, b.ctypes.data] for o, b in texts], np.uintp)
         length = library().nats_archive_write(
-            *(address(columns), address(moments), address(numbers), size(count), address(out))
+            columns.ctypes, moments.ctypes, numbers.ctypes, count, out.ctypes
         )
         self._encoder.write(out[:length].data)
         self._first = self._first or (int(numbers[0]), int(moments[0]))
@@ -169,6 +169,6 @@ def _document(name: str, content: Any) -> bytes:
     columns = np.array([[o.ctypes.data, b.ctypes.data] for o, b in texts], np.uintp)
     zero = np.zeros(1, np.int64)
     length = library().nats_archive_write(
-        *(address(columns), address(zero), address(zero), size(1), address(document))
+        columns.ctypes, zero.ctypes, zero.ctypes, 1, document.ctypes
     )
     return document[:length].tobytes()

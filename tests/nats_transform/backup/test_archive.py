@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nats_transform.backup import archive as module
 from nats_transform.backup.archive import Head, first_bytes, read_head, read_messages
 from nats_transform.backup.consumers import parse_consumer
-from nats_transform.backup.library import address, library, size
+from nats_transform.backup.library import library
 from nats_transform.backup.s2 import IDENTIFIER, Encoder
 from nats_transform.errors import InvalidBackup, sentence
 from tests.support.backups import END, Entry, archive, entry, packed, state_of
@@ -205,8 +205,7 @@ def test_entries_are_found_within_the_given_bytes() -> None:
         part = np.frombuffer(GOOD[8:end], np.uint8).copy()
         entries, consumed = np.zeros((9, 6), np.int64), ctypes.c_int64()
         count = library().nats_archive_scan(
-            *(address(part), size(len(part)), size(9), size(2**20)),
-            *(address(entries), ctypes.byref(consumed)),
+            *(part.ctypes, len(part), 9, 2**20, entries.ctypes, ctypes.byref(consumed)),
         )
         ends = [row[0] + row[1] + row[4] + row[5] for row in entries[:count].tolist()]
         assert max(ends, default=0) == consumed.value <= len(part)
