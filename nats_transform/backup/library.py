@@ -10,13 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from nats_transform.errors import InvalidBackup
-from nats_transform.kernel.library import load
+from nats_transform.kernel.library import NUMBER, POINTER, load
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 NAME = "backup.so"
-_FUNCTIONS = ("nats_s2_decode", "nats_archive_scan", "nats_archive_write")
+_FUNCTIONS = {
+    "nats_s2_decode": [POINTER, NUMBER, POINTER, NUMBER, POINTER, POINTER],
+    "nats_archive_scan": [POINTER, NUMBER, NUMBER, NUMBER, POINTER, POINTER],
+    "nats_archive_write": [POINTER, POINTER, POINTER, NUMBER, POINTER],
+    "nats_checksum": [POINTER, NUMBER],
+    "nats_gather": [POINTER, POINTER, POINTER, NUMBER, POINTER],
+}
 # What a function returns instead of a count; keep in step with backup.h.
 _FAULTS = {
     -1: "s2-not-a-stream",
@@ -40,13 +46,7 @@ def library() -> ctypes.CDLL:
         KernelUnavailable: it is missing, cannot be loaded, or was made from other source files.
     """
     loaded = load(resources.files(__package__), NAME, _FUNCTIONS)
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    loaded.nats_s2_decode.argtypes = [pointer, number, pointer, number, pointer, pointer]
-    loaded.nats_archive_scan.argtypes = [pointer, number, number, number, pointer, pointer]
-    loaded.nats_archive_write.argtypes = [pointer, pointer, pointer, number, pointer]
-    loaded.nats_checksum.argtypes = [pointer, number]
     loaded.nats_checksum.restype = ctypes.c_uint32
-    loaded.nats_gather.argtypes = [pointer, pointer, pointer, number, pointer]
     loaded.nats_gather.restype = None
     return loaded
 

@@ -10,16 +10,25 @@ it is refused, because its tables may look different.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from typing import Any
 
 from nats_transform.errors import KernelUnavailable, NatsTransformError
 from nats_transform.kernel.build import source_digest
 
+POINTER, NUMBER = ctypes.c_void_p, ctypes.c_int64
+"""What functions of our libraries take."""
+
 NAME = "kernel.so"
 """Its name on every system: a library that is loaded by its path may have any name."""
+_FUNCTIONS = {
+    "nats_map": [POINTER, POINTER, POINTER, NUMBER, NUMBER],
+    "nats_prove": [POINTER, POINTER, POINTER, NUMBER],
+    "nats_digest": [POINTER, NUMBER, NUMBER, POINTER],
+}
 _CURE = "run `make setup` in a checkout, or install the wheel of nats-transform for this platform"
 
 # What a function of the kernel returns instead of a count of rows; keep in step with column.h.
@@ -37,20 +46,16 @@ def library(folder: Traversable | None = None) -> ctypes.CDLL:
     Raises:
         KernelUnavailable: it is missing, cannot be loaded, or was made from other source files.
     """
-    loaded = load(
-        folder or resources.files(__package__), NAME, ("nats_map", "nats_prove", "nats_digest")
-    )
-    loaded.nats_map.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
-    loaded.nats_prove.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64]
-    loaded.nats_digest.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
-        ctypes.POINTER(ctypes.c_uint64),
-    ]
-    return loaded
+    return load(folder or resources.files(__package__), NAME, _FUNCTIONS)
 
 
-def load(folder: Traversable, name: str, functions: Sequence[str]) -> ctypes.CDLL:
-    """A library of ours that has these functions, each of which returns a 64-bit number.
+def load(folder: Traversable, name: str, functions: Mapping[str, Sequence[Any]]) -> ctypes.CDLL:
+    """A library of ours.
+
+    Args:
+        folder: the folder with the library and its source files.
+        name: the name of the library.
+        functions: what each of its functions takes; it returns a 64-bit number.
 
     Raises:
         KernelUnavailable: as of `library`.
@@ -62,8 +67,9 @@ def load(folder: Traversable, name: str, functions: Sequence[str]) -> ctypes.CDL
             loaded = ctypes.CDLL(str(path))
         loaded.nats_source.restype = ctypes.c_char_p
         source = loaded.nats_source().decode()
-        for function in functions:
-            getattr(loaded, function).restype = ctypes.c_int64
+        for function, arguments in functions.items():
+            getattr(loaded, function).argtypes = arguments
+            getattr(loaded, function).restype = NUMBER
     except (OSError, AttributeError) as error:
         reason = str(error).replace("\n", " ")
         raise KernelUnavailable("kernel-unloadable", file=name, reason=reason, cure=_CURE) from None
