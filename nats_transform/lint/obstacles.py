@@ -14,7 +14,7 @@ from nats_transform.accounts.service_imports import stuck_services
 from nats_transform.accounts.sharing import Entry
 from nats_transform.errors import shown
 from nats_transform.mappings.mapping import AccountMappings
-from nats_transform.mappings.moves import Move, Moves, made, moves
+from nats_transform.mappings.moves import Move, Moves, moves
 from nats_transform.mappings.subject import (
     ANY_TAIL,
     collide,
@@ -23,7 +23,7 @@ from nats_transform.mappings.subject import (
     is_subset,
 )
 from nats_transform.mappings.subject_index import Effort, SubjectIndex
-from nats_transform.mappings.symbolic import is_exact
+from nats_transform.mappings.symbolic import image, is_exact
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import StreamConfig
 
@@ -158,6 +158,6 @@ def _buckets(changing: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obsta
             yield Obstacle("bucket-moves", f"stream {shown(stream.name)}", message, moving[0].part)
     # Without the stream, only a mapping that is written for buckets is known to move keys.
     for move in changing.under(_BUCKETS):
-        old = made(move.old, move.part)
+        old = image(move.old, move.part)
         if move not in known and any(is_subset(old, of=bucket) for bucket in _BUCKETS):
             yield Obstacle("bucket-moves", f"mapping {shown(move.part)}", message, move.part)

@@ -44,15 +44,10 @@ class Move:
         those of the whole move, because the old name does not say what the published subject was.
         """
         if self.old is not None:
-            old = intersection(made(self.old, self.part), place)
-            return None if old is None else (old, made(self.new, self.part))
+            old = intersection(image(self.old, self.part), place)
+            return None if old is None else (old, image(self.new, self.part))
         part = intersection(self.part, place)
-        return None if part is None else (part, made(self.new, part))
-
-
-def made(transform: Transform | None, part: str) -> str:
-    """`image`, where None leaves subjects as they are."""
-    return part if transform is None else image(transform, part)
+        return None if part is None else (part, image(self.new, part))
 
 
 class Moves(tuple[Move, ...]):
@@ -60,7 +55,7 @@ class Moves(tuple[Move, ...]):
 
     @cached_property
     def _old(self) -> SubjectIndex:
-        return SubjectIndex(made(move.old, move.part) for move in self)
+        return SubjectIndex(image(move.old, move.part) for move in self)
 
     def under(self, places: Iterable[str]) -> Iterator[Move]:
         """The moves with old names that some filter covers, in order."""

@@ -132,14 +132,14 @@ def filter_of_results(transform: Transform) -> str:
     return filter_of(results(transform))
 
 
-def image(transform: Transform, part: str) -> str:
+def image(transform: Transform | None, part: str) -> str:
     """A filter that covers what a transform makes of some subjects of its source.
 
     Args:
-        transform: any transform.
+        transform: any transform; None leaves subjects as they are.
         part: a filter that its source covers.
     """
-    return filter_of(_made(transform, symbols_of(part)))
+    return part if transform is None else filter_of(_made(transform, symbols_of(part)))
 
 
 def each_number(transform: Transform, part: str) -> list[str]:

@@ -10,8 +10,9 @@ from nats_transform.config import mapping_version
 from nats_transform.config.block import mapping_fields
 from nats_transform.errors import NatsTransformError
 from nats_transform.mappings.mapping import AccountMappings
-from nats_transform.mappings.moves import Moves, made, moves
+from nats_transform.mappings.moves import Moves, moves
 from nats_transform.mappings.subject import is_subset
+from nats_transform.mappings.symbolic import image
 from nats_transform.migration import DryRun, MigrationFinding, Question
 from nats_transform.migration.findings import REFUSED, STOPS_PLAN
 from nats_transform.migration.room.dependents import narrow, wide
@@ -200,7 +201,7 @@ def _programs(changing: Moves, dry_run: DryRun, settled: Collection[str | None])
 
 def _subscribers(changing: Moves) -> str:
     """What programs must do that subscribe without a consumer."""
-    names = dict.fromkeys((made(m.old, m.part), made(m.new, m.part)) for m in changing)
+    names = dict.fromkeys((image(m.old, m.part), image(m.new, m.part)) for m in changing)
     moved = ", ".join(" and ".join(map(markdown_code, pair)) for pair in names)
     if not moved:
         return ""
@@ -211,7 +212,7 @@ def _audited(changing: Moves, both: Question) -> str | None:
     """The first stream that stores messages under both their old and their new names."""
     for stream in both.streams:
         for move in changing:
-            names = (made(move.old, move.part), made(move.new, move.part))
+            names = (image(move.old, move.part), image(move.new, move.part))
             if all(
                 any(is_subset(name, of=subject) for subject in stream.subjects) for name in names
             ):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nats_transform.mappings.moves import Moves, made
+from nats_transform.mappings.moves import Moves
 from nats_transform.mappings.subject import collide, is_subset
-from nats_transform.mappings.symbolic import filter_of_results
+from nats_transform.mappings.symbolic import filter_of_results, image
 from nats_transform.migration.room.flows import republished
 from nats_transform.streams.network import taken
 from nats_transform.streams.stream import StreamConfig
@@ -82,5 +82,5 @@ def _leaves(place: str, moves: Moves) -> bool:
     """Whether every message that is published under a filter gets a name outside the filter."""
     covering = [m for m in moves.under([place]) if m.old is None and is_subset(place, of=m.part)]
     return bool(covering) and not any(
-        move.is_partial or collide(made(move.new, place), place) for move in covering
+        move.is_partial or collide(image(move.new, place), place) for move in covering
     )
