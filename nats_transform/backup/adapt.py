@@ -8,7 +8,7 @@ from typing import Any
 from nats_transform.errors import InvalidBackup, InvalidStream
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import ANY_TAIL, collide, intersection, is_subset
-from nats_transform.mappings.symbolic import filter_of_results, image
+from nats_transform.mappings.symbolic import image
 from nats_transform.streams.stream import parse_stream
 
 # The fields, beside the subjects, with which a stream reads or writes subjects that may change.
@@ -59,12 +59,8 @@ def _images(filter: str, mappings: AccountMappings) -> list[str]:
         if not collide(filter, mapping.source):
             continue
         # A token such as `*a` covers any token, which no filter of what is shared can say.
-        part = intersection(filter, mapping.source)
-        images += [
-            filter_of_results(transform) if part is None else image(transform, part)
-            for _, share in mapping.ends()
-            if (transform := share.transform)
-        ]
+        part = intersection(filter, mapping.source) or mapping.source
+        images += [image(share.transform, part) for _, share in mapping.ends() if share.transform]
         if is_subset(filter, mapping.source):
             return images  # all its messages are mapped by now
     return [*images, filter]

@@ -22,7 +22,7 @@ from nats_transform.mappings.functions import Random
 from nats_transform.mappings.mapping import Fate, Outcome
 from nats_transform.mappings.subject import ANY_TAIL, SEPARATOR, Filter
 from nats_transform.mappings.subject_index import SubjectIndex
-from nats_transform.mappings.symbolic import can_land_in, filter_of_results
+from nats_transform.mappings.symbolic import can_land_in, filter_of_results, image
 from nats_transform.mappings.transform import Transform
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.source import StreamFilter, StreamSource
@@ -260,9 +260,7 @@ class Network:
 
 def taken(upstream: StreamSource) -> list[str]:
     """Filters of what a mirror or source brings into its stream, under its new names."""
-    filters = [
-        filter_of_results(r.transform) if r.transform else r.source for r in upstream.filters
-    ]
+    filters = [image(rule.transform, rule.source) for rule in upstream.filters]
     return [*filters, ANY_TAIL] if upstream.consumer or not filters else filters
 
 
