@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
@@ -15,7 +15,7 @@ from nats_transform.mappings.subject import ANY_TAIL, collide, has_blank, is_sub
 from nats_transform.mappings.subject_index import Effort, SubjectIndex
 from nats_transform.mappings.symbolic import filter_of_results
 from nats_transform.mappings.transform import Transform
-from nats_transform.streams.network import Network, taken
+from nats_transform.streams.network import Network, received, taken
 from nats_transform.streams.stream import StreamConfig
 from nats_transform.words import and_more
 
@@ -55,27 +55,25 @@ def _stream_transforms(
     stream: StreamConfig,
 ) -> Iterator[tuple[str, str, Transform | None, list[str]]]:
     """Each filter of a stream: its place, source, transform, and what can reach it."""
-    received = list(stream.captured)
     for upstream in stream.upstreams:
         place = f"{'mirror' if upstream is stream.mirror else 'source'} {upstream.name}"
         reaching = [] if upstream.takes_nothing else [ANY_TAIL]
         for rule in upstream.filters:
             yield place, rule.source, rule.transform, reaching
-        received += taken(upstream)
     ingress = stream.ingress_transform
     if ingress:
-        yield "subject_transform", ingress.source, ingress, received
+        yield "subject_transform", ingress.source, ingress, received(stream)
     republish = stream.republish_transform
     if republish:
-        yield "republish", republish.source, republish, _stored(received, ingress)
+        yield "republish", republish.source, republish, _stored(received(stream), ingress)
 
 
-def _stored(received: Sequence[str], ingress: Transform | None) -> list[str]:
-    """Filters that cover what a stream stores, given what it receives."""
+def _stored(filters: list[str], ingress: Transform | None) -> list[str]:
+    """Filters that cover what a stream stores, given those of what it receives."""
     if ingress is None:
-        return list(received)
-    kept = [filter for filter in received if not is_subset(filter, ingress.source)]
-    if any(collide(filter, ingress.source) for filter in received):
+        return filters
+    kept = [filter for filter in filters if not is_subset(filter, ingress.source)]
+    if any(collide(filter, ingress.source) for filter in filters):
         kept.append(filter_of_results(ingress))
     return kept
 

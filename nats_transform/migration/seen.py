@@ -8,7 +8,7 @@ from nats_transform.mappings.subject import ANY_TAIL, collide, is_subset
 from nats_transform.mappings.symbolic import can_land_in, filter_of_results
 from nats_transform.migration.question import Question
 from nats_transform.streams.consumer import Consumer
-from nats_transform.streams.network import taken
+from nats_transform.streams.network import received, taken
 from nats_transform.streams.stream import StreamConfig
 
 
@@ -23,7 +23,7 @@ class Seen:
         self._archived = [stream for stream in question.streams if stream.name in question.archived]
         self._candidate = question.candidate
         captured = [filter for stream in self._archived for filter in stream.captured]
-        self._filters = [f for stream in self._archived for f in _stored(stream, _received(stream))]
+        self._filters = [f for stream in self._archived for f in _stored(stream, received(stream))]
         self._filters += (
             mapping.source
             for mapping in question.current.mappings
@@ -46,7 +46,7 @@ class Seen:
     def _unseen(self, stream: StreamConfig, been: tuple[str, ...]) -> Iterator[str]:
         """Filters of what a stream may store and the archive does not show."""
         if stream in self._archived:
-            received = [
+            filters = [
                 filter_of_results(transform)
                 for mapping in self._candidate.mappings
                 if not any(is_subset(mapping.source, of=filter) for filter in self._filters)
@@ -54,26 +54,19 @@ class Seen:
                 if any(can_land_in(transform, subject) for subject in stream.captured)
             ]
         else:
-            received = list(stream.captured)
+            filters = list(stream.captured)
             for upstream in stream.upstreams:
                 there = self._streams.get(upstream.name) if upstream.external is None else None
                 if there is None or (
                     there.name not in been and any(self._unseen(there, (*been, stream.name)))
                 ):
-                    received += taken(upstream)
-        yield from _stored(stream, received)
+                    filters += taken(upstream)
+        yield from _stored(stream, filters)
 
 
-def _received(stream: StreamConfig) -> list[str]:
-    return [
-        *stream.captured,
-        *(pattern for upstream in stream.upstreams for pattern in taken(upstream)),
-    ]
-
-
-def _stored(stream: StreamConfig, received: list[str]) -> list[str]:
+def _stored(stream: StreamConfig, filters: list[str]) -> list[str]:
     """Filters of what a stream stores, given those of what it receives."""
     ingress = stream.ingress_transform
-    if ingress is None or not any(collide(subject, ingress.source) for subject in received):
-        return received
-    return [*received, filter_of_results(ingress)]
+    if ingress is None or not any(collide(subject, ingress.source) for subject in filters):
+        return filters
+    return [*filters, filter_of_results(ingress)]

@@ -264,6 +264,11 @@ def taken(upstream: StreamSource) -> list[str]:
     return [*filters, ANY_TAIL] if upstream.consumer or not filters else filters
 
 
+def received(stream: StreamConfig) -> list[str]:
+    """Filters of what comes into a stream: of what it captures, mirrors and sources."""
+    return [*stream.captured, *(f for upstream in stream.upstreams for f in taken(upstream))]
+
+
 def republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:
     """The stream that republishes in a circle: the one where it closes, or the last before it.
 
