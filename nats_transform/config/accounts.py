@@ -26,6 +26,8 @@ from nats_transform.config.tree import (
     field,
     lower,
     quoted,
+    section_of,
+    text_of,
 )
 from nats_transform.errors import (
     InvalidConfig,
@@ -130,9 +132,8 @@ def has_global_users(accounts: MappingABC[str, Section]) -> bool:
     top = accounts[GLOBAL_ACCOUNT]
     if any(field(top, name) for name in ("authorization", *LEAF_NODES, *OPERATOR, "mqtt")):
         return True
-    system = field(top, "system_account", "system")
     # With users of the system account alone, everybody else is in `$G`.
-    known = (GLOBAL_ACCOUNT, "$SYS", system.node.value if system is not None else None)
+    known = (GLOBAL_ACCOUNT, "$SYS", text_of(top, "system_account", "system") or None)
     users = [field(fields, "users") for name, fields in accounts.items() if name not in known]
     return not any(user is not None and user.node.value for user in users)
 
@@ -140,19 +141,11 @@ def has_global_users(accounts: MappingABC[str, Section]) -> bool:
 def account_fields(tree: Node) -> dict[str, Section]:
     """The fields of every account; those of `$G` stand at the top level of the file."""
     top = entries_of(tree)
-    sections = {GLOBAL_ACCOUNT: top}
-    accounts = field(top, "accounts")
-    if accounts is not None and isinstance(accounts.node.value, MappingABC):
-        for name, section in accounts.node.value.items():
-            if not section.is_variable:
-                sections[name] = entries_of(section.node)
-    return sections
-
-
-def mapping_places(fields: Section) -> dict[str, Place]:
-    """The place of each mapping of an account, by its source."""
-    entry = field(fields, *MAPPINGS)
-    return places_of(entries_of(entry.node)) if entry is not None else {}
+    return {GLOBAL_ACCOUNT: top} | {
+        name: entries_of(account.node)
+        for name, account in section_of(top, "accounts").items()
+        if not account.is_variable
+    }
 
 
 def places_of(mappings: Section) -> dict[str, Place]:
@@ -222,9 +215,7 @@ def _refuse_unknown(fields: Section, known: frozenset[str], complaint: str) -> N
 
 def _mappings(fields: Section) -> AccountMappings:
     entry = field(fields, *MAPPINGS)
-    if entry is None:
-        return AccountMappings(())
-    return each_mapping(entries_of(entry.node), _mapping)
+    return each_mapping(entries_of(entry.node) if entry else {}, _mapping)
 
 
 def each_mapping(entries: Section, mapping_of: Callable[[str, Entry], Mapping]) -> AccountMappings:

@@ -14,9 +14,8 @@ from nats_transform.config.accounts import Located
 from nats_transform.config.documents import mappings_of, zeros_of
 from nats_transform.config.json_text import parse_json
 from nats_transform.config.shares import shares_of_claims
-from nats_transform.config.tree import Section, quoted
+from nats_transform.config.tree import Node, Section, quoted
 from nats_transform.errors import Place
-from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import decode
 
 MAX_TOKEN = 1024 * 1024
@@ -89,16 +88,15 @@ def account_claims(payload: Section, path: str) -> Located:
     version = claims["version"].node.value if "version" in claims else 0
     if isinstance(version, int) and version > _NEWEST_VERSION:
         raise place.error("jwt-too-new", version=version, newest=_NEWEST_VERSION)
-    mappings = claims["mappings"].node if "mappings" in claims else None
-    if mappings is not None and mappings.value is None:
-        mappings = None
+    entry = claims.get("mappings")
+    mappings = Node({}, place) if entry is None or entry.node.value is None else entry.node
     expires = payload["exp"].node.value if "exp" in payload else None
     return Located(
-        AccountMappings(()) if mappings is None else mappings_of(mappings),
+        mappings_of(mappings),
         tuple(filter(None, (_text(payload, "name"), _text(payload, "sub")))),
         expires=expires if isinstance(expires, int) and expires > 0 else None,
         shares=shares_of_claims(claims),
-        zeros=frozenset() if mappings is None else zeros_of(mappings),
+        zeros=zeros_of(mappings),
     )
 
 

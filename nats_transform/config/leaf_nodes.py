@@ -51,7 +51,7 @@ def leaf_nodes_of(
                 comes[unnamed].add("")
     return {
         name: LeafNodes(frozenset(goes[name]), frozenset(comes[name]))
-        for name in [*{**goes, **comes}]
+        for name in goes.keys() | comes.keys()
     }
 
 

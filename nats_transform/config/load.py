@@ -20,7 +20,6 @@ from nats_transform.config.accounts import (
     account_mappings,
     entries_of,
     has_global_users,
-    mapping_places,
     no_mappings,
     places_of,
     unknown_account,
@@ -38,7 +37,15 @@ from nats_transform.config.jwt import account_claims, decode_account, find_token
 from nats_transform.config.leaf_nodes import leaf_nodes_of
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.shares import shares_of_config
-from nats_transform.config.tree import Node, Section, has_variables, lower, quoted
+from nats_transform.config.tree import (
+    MAPPINGS,
+    Node,
+    Section,
+    has_variables,
+    lower,
+    quoted,
+    section_of,
+)
 from nats_transform.config.tree import field as find_field
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig, Place
@@ -167,7 +174,7 @@ def load_all(path: str | os.PathLike[str], files: Files | None = None) -> list[L
         Located(
             mappings,
             (account,),
-            places=mapping_places(fields.get(account, {})),
+            places=places_of(section_of(fields.get(account, {}), *MAPPINGS)),
             shares=shares_of_config(fields.get(account, {})),
             has_publishers=account != GLOBAL_ACCOUNT or has_global_users(fields),
             leaf_nodes=leaf_nodes.get(account, NO_LEAF_NODES),
