@@ -1,4 +1,4 @@
-"""What the streams of an account capture, beside its mappings and each other."""
+"""Finds streams that overlap, and mappings that move subjects into streams or out of them."""
 
 from __future__ import annotations
 

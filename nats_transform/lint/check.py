@@ -211,10 +211,7 @@ def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
         elif lists_source:
             yield "lost-elsewhere", f"{scope} lose{_s(cluster)} {rest} % of the messages"
         elif cluster or has_general:
-            yield (
-                "remainder-kept",
-                f"{rest} % of the messages in {scope} keep their subject",
-            )
+            yield "remainder-kept", f"{rest} % of the messages in {scope} keep their subject"
     for destination in mapping.destinations:
         # A source that is listed with weight 0 is the way to lose the remainder on purpose.
         if not destination.weight and destination.subject != mapping.source:
@@ -250,13 +247,10 @@ def _clusters(mapping: Mapping, known: Collection[str]) -> Iterator[tuple[str, s
                 "unknown-cluster",
                 f"no cluster has the name {printable(cluster)} (known: {names})",
             )
-    if mapping.clusters and not any(not d.cluster for d in mapping.destinations):
-        left_out = sorted(set(known) - set(mapping.clusters))
-        if left_out:
-            yield (
-                "cluster-without-entry",
-                f"there is no entry for {', '.join(map(printable, left_out))}",
-            )
+    left_out = sorted(set(known) - set(mapping.clusters))
+    if left_out and mapping.clusters and all(d.cluster for d in mapping.destinations):
+        missing = ", ".join(map(printable, left_out))
+        yield "cluster-without-entry", f"there is no entry for {missing}"
 
 
 def _destinations(mapping: Mapping, renaming: Sequence[Transform]) -> Iterator[Finding]:
@@ -268,8 +262,7 @@ def _destinations(mapping: Mapping, renaming: Sequence[Transform]) -> Iterator[F
                 mapping,
             )
     if not renaming and all(d.subject for d in mapping.destinations):
-        loses = any(share.destination is None for _, share in mapping.ends())
-        if not loses:
+        if all(share.destination is not None for _, share in mapping.ends()):
             yield _found("changes-nothing", "this mapping changes no subject", mapping)
         return
     if not mapping.source.startswith(("$", "_")):

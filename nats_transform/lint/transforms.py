@@ -71,19 +71,13 @@ def _misleading(transform: Transform) -> Iterator[tuple[str, str]]:
 
 
 def _function_faults(transform: Transform, token: Token, text: str) -> Iterator[tuple[str, str]]:
+    shown = printable(text)
     if looks_like_function(text) and (text.count("{{") > 1 or not _ONE_FUNCTION.fullmatch(text)):
-        yield (
-            "text-dropped",
-            f"nats-server reads only one function of {printable(text)} and drops the rest",
-        )
-    for place in token.reads:
-        if place not in transform.filter.wildcards:
-            message = f"{printable(text)} stands for the first token of the subject"
-            yield "index-not-positive", message
-            break
+        yield "text-dropped", f"nats-server reads only one function of {shown} and drops the rest"
+    if any(place not in transform.filter.wildcards for place in token.reads):
+        yield "index-not-positive", f"{shown} stands for the first token of the subject"
     if isinstance(token, Wildcard):
         return
-    shown = printable(text)
     if isinstance(token, OfTokenAndSize) and token.leaves_whole:
         yield "size-without-effect", f"{shown} returns the token unchanged"
     if isinstance(token, Split) and token.delimiter:

@@ -432,7 +432,7 @@ def is_placeholder(token: str) -> bool:
     if len(token) > 1 and token[0] == "$" and token[1] in "123456789":
         return True
     arguments = _arguments(_OPENINGS[0][1], token)
-    return bool(arguments) and not _COMMA.search(arguments or "")
+    return bool(arguments and "," not in arguments)
 
 
 def _arguments(opening: re.Pattern[str], token: str) -> str | None:

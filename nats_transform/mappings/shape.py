@@ -34,6 +34,7 @@ from nats_transform.mappings.transform import Transform
 _BYTE = "[^.]"
 _TOKEN = f"{_BYTE}+"
 _DOT = r"\."
+_TOKENS = f"{_TOKEN}(?:{_DOT}{_TOKEN})*"
 # One character of UTF-8, or a byte that is none.
 _CHARACTER = r"(?:[^.\x80-\xff]|[\xc2-\xf4][\x80-\xbf]{1,3}|[\x80-\xff])"
 
@@ -73,7 +74,7 @@ def shape_of(transform: Transform) -> Shape:
         isinstance(token, Literal) or part in (_TOKEN, f"({_TOKEN})")
         for token, part in zip(transform.tokens, parts, strict=True)
     ]
-    is_filter = all(says_all[:-1]) and (says_all[-1] or parts[-1] == _tokens())
+    is_filter = all(says_all[:-1]) and (says_all[-1] or parts[-1] == _TOKENS)
     return Shape(
         _DOT.join(parts), filter_of_results(transform), is_filter, dict(_places(transform))
     )
@@ -82,7 +83,7 @@ def shape_of(transform: Transform) -> Shape:
 def shape_of_filter(filter: str) -> Shape:
     """The shape of the subjects that a filter covers."""
     tokens = [ANY_TOKEN if t.startswith(ANY_TOKEN) else t for t in filter.split(SEPARATOR)]
-    words = {ANY_TAIL: _tokens(), ANY_TOKEN: _TOKEN}
+    words = {ANY_TAIL: _TOKENS, ANY_TOKEN: _TOKEN}
     pattern = _DOT.join(words.get(token) or _text(token) for token in tokens)
     return Shape(pattern, SEPARATOR.join(tokens), True, {})
 
@@ -99,7 +100,7 @@ class _Shaper:
             case Literal(text):
                 return _text(text)
             case Tail():
-                return _tokens()
+                return _TOKENS
             case Wildcard(position):
                 return self._wildcard(position)
             case Partition(count):
@@ -121,7 +122,7 @@ class _Shaper:
         if isinstance(token, OfTokenAndSize) and token.leaves_whole:
             return _TOKEN
         # Of a function without a line above only its trait is known, which is enough.
-        return _TOKEN if token.makes_one_token else _tokens()
+        return _TOKEN if token.makes_one_token else _TOKENS
 
     def _wildcard(self, position: int) -> str:
         source = self._source.tokens[position]
@@ -144,10 +145,6 @@ def _places(transform: Transform) -> Iterator[tuple[int, int]]:
 def _text(text: str) -> str:
     """The pattern of literal text. Only special characters are escaped, as Python and RE2 agree."""
     return re.sub(r"([^A-Za-z0-9_\x80-\xff])", r"\\\1", view(text))
-
-
-def _tokens() -> str:
-    return f"{_TOKEN}(?:{_DOT}{_TOKEN})*"
 
 
 def _up_to(size: int) -> str:
