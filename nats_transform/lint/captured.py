@@ -36,17 +36,18 @@ def streams_overlap(streams: Sequence[StreamConfig], effort: Effort) -> Iterator
     compared: set[str] = set()
     for stream in streams:
         compared.add(stream.name)
-        both = {
+        overlaps = {
             name: (mine, theirs)
             for mine in stream.captured
             for name, theirs in captured.colliding(mine)
             if name not in compared
         }
-        for name, (mine, theirs) in list(both.items())[:1]:
+        if overlaps:
+            name, (mine, theirs) = next(iter(overlaps.items()))
             yield Finding(
                 "streams-overlap",
                 f"its subject {printable(mine)} and the subject {printable(theirs)} of stream "
-                f"{name}{and_more(len(both) - 1)} cover the same subjects",
+                f"{name}{and_more(len(overlaps) - 1)} cover the same subjects",
                 mine,
                 place=f"stream {stream.name}",
             )

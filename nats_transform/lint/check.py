@@ -108,10 +108,10 @@ def check(
     many = sum(len(account.mappings) for account in with_mappings)
     effort = Effort(_EFFORT + _EFFORT_A_MAPPING * many)
     # A stream belongs to one account. If there are several, it is not known to which.
-    around = streams if len(with_mappings) == 1 else []
-    captured = Captured((stream for stream in around if not stream.sealed), effort)
+    same_account = streams if len(with_mappings) == 1 else []
+    captured = Captured((stream for stream in same_account if not stream.sealed), effort)
     network = Network(streams, consumers)
-    moving = network if around else Network(())
+    moved_network = network if same_account else Network(())
     overlapping = {finding.place: finding for finding in streams_overlap(streams, effort)}
     seen = subjects if isinstance(subjects, Subjects) else Subjects(subjects)
     findings: list[Finding] = []
@@ -123,7 +123,7 @@ def check(
                 # What keeps to the old subjects whatever else is changed.
                 (
                     Finding(o.code, f"{o.about}: {o.message}", o.source, place=MAPPING)
-                    for o in obstacles_to(part, moving, origin.imports, effort)
+                    for o in obstacles_to(part, moved_network, origin.imports, effort)
                 ),
                 _without_effect(part, origin, effort),
                 *(
@@ -165,27 +165,27 @@ def _check_account(
     index = SubjectIndex((mapping.source for mapping in account.mappings), effort)
     renaming = [_renaming(mapping) for mapping in account.mappings]
     for mapping, renames in zip(account.mappings, renaming, strict=True):
-        yield from _about(mapping, source_faults(mapping.source))
+        yield from _findings(mapping, source_faults(mapping.source))
         for transform in mapping.transforms:
             faults = [*transform_faults(transform), *few_keys(transform, seen)]
-            yield from _about(mapping, faults, transform)
-        yield from _about(mapping, _weights(mapping))
-        yield from _about(mapping, _clusters(mapping, clusters))
+            yield from _findings(mapping, faults, transform)
+        yield from _findings(mapping, _weights(mapping))
+        yield from _findings(mapping, _clusters(mapping, clusters))
         yield from _destinations(mapping, renames)
         yield from _chained(mapping, renames, index, renaming)
         for code, message, transform in stream_faults(mapping, renames, captured):
-            yield _found(code, message, mapping, transform)
+            yield _finding(code, message, mapping, transform)
     yield from _overlaps(index)
 
 
-def _about(
+def _findings(
     mapping: Mapping, faults: Iterable[tuple[str, str]], transform: Transform | None = None
 ) -> Iterator[Finding]:
     for code, message in faults:
-        yield _found(code, message, mapping, transform)
+        yield _finding(code, message, mapping, transform)
 
 
-def _found(
+def _finding(
     code: str, message: str, mapping: Mapping, transform: Transform | None = None
 ) -> Finding:
     destination = "" if transform is None else transform.destination
@@ -256,25 +256,27 @@ def _clusters(mapping: Mapping, known: Collection[str]) -> Iterator[tuple[str, s
 def _destinations(mapping: Mapping, renaming: Sequence[Transform]) -> Iterator[Finding]:
     for destination in mapping.destinations:
         if not destination.subject:
-            yield _found(
+            yield _finding(
                 "empty-destination",
                 "nats-server crashes on the first message that gets this empty destination",
                 mapping,
             )
     if not renaming and all(d.subject for d in mapping.destinations):
         if all(share.destination is not None for _, share in mapping.ends()):
-            yield _found("changes-nothing", "this mapping changes no subject", mapping)
+            yield _finding("changes-nothing", "this mapping changes no subject", mapping)
         return
     if not mapping.source.startswith(("$", "_")):
         for subject in _SYSTEM_SUBJECTS:
             if mapping.filter.covers(subject.split(SEPARATOR)):
-                yield _found(
+                yield _finding(
                     "system-subjects", f"this mapping also maps subjects such as {subject}", mapping
                 )
                 break
     for transform in renaming:
         if can_land_in(transform, mapping.source):
-            yield _found("maps-into-itself", "the source covers the result too", mapping, transform)
+            yield _finding(
+                "maps-into-itself", "the source covers the result too", mapping, transform
+            )
 
 
 def _chained(
@@ -292,7 +294,7 @@ def _chained(
             and can_land_in(transform, source)
         ]
         if covering:
-            yield _found(
+            yield _finding(
                 "not-chained",
                 f"the mapping of {_first(covering)} covers the result, but nats-server does not "
                 "apply it",
@@ -340,7 +342,7 @@ def _sharing(
             after = [shared[number] for number in index.colliding(filter_of_results(transform))]
             still = {share.importer for share in after if can_land_in(transform, share.subject)}
             if lost := [share for share in before if share.importer not in still]:
-                yield _found(
+                yield _finding(
                     "escapes-export",
                     f"the {lost[0]}{and_more(len(lost) - 1)} covers the source, but doesn't "
                     "cover the result",
@@ -357,7 +359,7 @@ def _without_effect(account: AccountMappings, origin: Origin, effort: Effort) ->
         if covered := imported.colliding(mapping.source):
             message = f"what the account imports under {printable(imports[covered[0]])} "
             message += f"(and {len(covered) - 1:,} more) " if len(covered) > 1 else ""
-            yield _found("import-not-mapped", message + "keeps its subjects", mapping)
+            yield _finding("import-not-mapped", message + "keeps its subjects", mapping)
         for destination in mapping.destinations:
             if (mapping.source, destination.subject) in origin.zeros:
                 message = "all messages go here, although the file says 0"
@@ -365,7 +367,7 @@ def _without_effect(account: AccountMappings, origin: Origin, effort: Effort) ->
                 yield Finding("zero-is-all", message, source, subject, MAPPING)
         if not origin.has_publishers:
             message = "no user belongs to the account $G, so nobody publishes what it maps"
-            yield _found("nobody-publishes", message, mapping)
+            yield _finding("nobody-publishes", message, mapping)
 
 
 def _mapped_twice(
@@ -384,7 +386,7 @@ def _mapped_twice(
                 if can_land_in(transform, source := changing[number].source)
             ]
             if again and (_renaming(mapping) or mapping.is_drawn()):
-                yield _found(
+                yield _finding(
                     "mapped-twice",
                     f"in {printable(path)}, beyond a leaf node connection, the mapping of "
                     f"{_first(again)} maps the result once more",

@@ -77,13 +77,13 @@ def obstacles_to(
 
     With the sources that do not take what moves, which a plan gives room to.
     """
-    held = [*_BUCKETS, *(entry.local for entry in imports if entry.kind == "service")]
+    filters = [*_BUCKETS, *(entry.local for entry in imports if entry.kind == "service")]
     for stream in network.streams:
-        held += [rule.source for source in stream.upstreams for rule in source.filters]
-    held += [filter for consumer in network.consumers for filter in consumer.filters]
-    index = SubjectIndex(held, effort)
-    some = [mapping for mapping in account.mappings if index.colliding(mapping.source)]
-    changing = moves(AccountMappings(()), AccountMappings(some))
+        filters += [rule.source for source in stream.upstreams for rule in source.filters]
+    filters += [filter for consumer in network.consumers for filter in consumer.filters]
+    index = SubjectIndex(filters, effort)
+    colliding = [mapping for mapping in account.mappings if index.colliding(mapping.source)]
+    changing = moves(AccountMappings(()), AccountMappings(colliding))
     yield from obstacles(changing, network.streams, imports)
     yield from _stopping(changing, network, effort)
 
@@ -143,7 +143,7 @@ def _is_left_out(move: Move, name: str, new: Sequence[str], stored: Iterable[str
 
 def _buckets(changing: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obstacle]:
     message = "the mapping moves keys of a bucket, but its clients look only under the old names"
-    known: set[Move] = set()
+    in_streams: set[Move] = set()
     for stream in streams:
         moving = [
             move
@@ -153,11 +153,11 @@ def _buckets(changing: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obsta
             for move in changing.under([keys])
             if move.names(keys)
         ]
-        known.update(moving)
+        in_streams.update(moving)
         if moving:
             yield Obstacle("bucket-moves", f"stream {shown(stream.name)}", message, moving[0].part)
     # Without the stream, only a mapping that is written for buckets is known to move keys.
     for move in changing.under(_BUCKETS):
         old = image(move.old, move.part)
-        if move not in known and any(is_subset(old, of=bucket) for bucket in _BUCKETS):
+        if move not in in_streams and any(is_subset(old, of=bucket) for bucket in _BUCKETS):
             yield Obstacle("bucket-moves", f"mapping {shown(move.part)}", message, move.part)

@@ -88,17 +88,17 @@ def _sources(stream: StreamConfig, effort: Effort) -> Iterator[Finding]:
     for (name, _), pairs in origins.items():
         index = SubjectIndex((filter for _, filter in pairs), effort)
         for number, mine in groupby(pairs, itemgetter(0)):
-            both: dict[int, tuple[str, str]] = {}
+            overlaps: dict[int, tuple[str, str]] = {}
             for _, filter in mine:
                 for other, theirs in map(pairs.__getitem__, index.colliding(filter)):
                     if other > number:
-                        both.setdefault(other, (filter, theirs))
-            for other in sorted(both)[:1]:
-                one, another = both[other]
+                        overlaps.setdefault(other, (filter, theirs))
+            if overlaps:
+                one, another = overlaps[min(overlaps)]
                 yield Finding(
                     "sourced-twice",
                     f"the filters {printable(one)} and {printable(another)}"
-                    f"{and_more(len(both) - 1)} cover the same subjects",
+                    f"{and_more(len(overlaps) - 1)} cover the same subjects",
                     another,
                     place=f"stream {stream.name}, source {name}",
                 )
@@ -109,26 +109,26 @@ def _republish(stream: StreamConfig, network: Network) -> Iterator[Finding]:
     if transform is None:
         return
 
-    def found(code: str, message: str) -> Finding:
+    def finding(code: str, message: str) -> Finding:
         place = f"stream {stream.name}, republish"
         return Finding(code, message, transform.source, transform.destination, place)
 
     texts = [token.text for token in transform.tokens if isinstance(token, Literal)]
     if any(map(has_blank, [transform.source, *texts])):
-        yield found(
+        yield finding(
             "blank", "nats-server does not refuse a blank here, but nobody can subscribe to it"
         )
     if stream.retention == "interest":
-        yield found(
+        yield finding(
             "republish-interest",
             "a message that no consumer of the stream wants is neither stored nor republished",
         )
     circle = network.circle(stream)
     if circle:
-        yield found("republish-loop", f"the messages loop forever: {' -> '.join(circle)}")
+        yield finding("republish-loop", f"the messages loop forever: {' -> '.join(circle)}")
     for other in network.republish_takers(stream):
         if other.name not in circle:
-            yield found(
+            yield finding(
                 "republish-caught", f"stream {other.name} captures the republished messages"
             )
 
@@ -137,9 +137,9 @@ def _bucket(stream: StreamConfig, kind: str, front: str) -> Iterator[Finding]:
     """The sources of other buckets that bring keys to where no client of the bucket looks."""
     own = f"{front}{stream.name.removeprefix(kind)}.{ANY_TAIL}"
     for source in stream.sources:
-        brought = [p for p in taken(source) if not (source.consumer and p == ANY_TAIL)]
+        filters = [p for p in taken(source) if not (source.consumer and p == ANY_TAIL)]
         if source.name.startswith(kind) and not all(
-            is_subset(pattern, of=own) for pattern in brought or (ANY_TAIL,)
+            is_subset(pattern, of=own) for pattern in filters or (ANY_TAIL,)
         ):
             yield Finding(
                 "bucket-source",
