@@ -102,14 +102,9 @@ class Transform:
         return f"Transform({self.source!r}, {self.destination!r}{strict})"
 
     @property
-    def partitions(self) -> list[Partition]:
-        """Every `partition()` of the destination, in order."""
-        return [token for token in self.tokens if isinstance(token, Partition)]
-
-    @property
     def partition(self) -> Partition | None:
         """The first `partition()` of the destination, if there is one."""
-        return next(iter(self.partitions), None)
+        return next((token for token in self.tokens if isinstance(token, Partition)), None)
 
     @property
     def partition_place(self) -> int | None:

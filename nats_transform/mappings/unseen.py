@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nats_transform.mappings.functions import Random
+from nats_transform.mappings.functions import Partition, Random
 from nats_transform.mappings.mapping import AccountMappings
 
 _SERVER = "--server URL or --context NAME"
@@ -116,12 +116,10 @@ def unseen_of_archive(
         yield Unseen("permissions of users", "--permissions FILE")
     accounts = list(mappings)
     yield from _unknown_clusters(accounts, clusters)
-    if any(len(t.partitions) > 1 for a in accounts for m in a.mappings for t in m.transforms):
+    destinations = [t.tokens for a in accounts for m in a.mappings for t in m.transforms]
+    if any(sum(isinstance(token, Partition) for token in tokens) > 1 for tokens in destinations):
         yield Unseen("whether the second partition() of a destination, and later ones, move keys")
-    tokens = (
-        token for a in accounts for m in a.mappings for t in m.transforms for token in t.tokens
-    )
-    if any(isinstance(token, Random) for token in tokens):
+    if any(isinstance(token, Random) for tokens in destinations for token in tokens):
         yield Unseen("how many messages get each number of random(), if not all go the same way")
     if is_live:
         yield Unseen("messages that no stream holds now", "the archives of streams")
