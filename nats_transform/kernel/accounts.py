@@ -55,7 +55,7 @@ def compile_destinations(
         is_subject: whether these tokens are the new subject. The first program then leaves subjects
             that no mapping covers as they are, and a result with an empty token counts as none.
     """
-    possible = [places_of(mapping) for mapping in mappings.mappings]
+    possible = [destinations_of(mapping) for mapping in mappings.mappings]
 
     def rule(place: int, mapping: Mapping, number: int) -> Rule:
         end = End(State(Fate.LOST, None, mapping.source, None, number))
@@ -76,7 +76,7 @@ def compile_destinations(
     ]
 
 
-def places_of(mapping: Mapping) -> list[Share]:
+def destinations_of(mapping: Mapping) -> list[Share]:
     """Each share with a transform, of all clusters; one for each destination.
 
     Its place is that of the program in `compile_destinations` that makes the destination.

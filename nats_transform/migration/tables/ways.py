@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from nats_transform.kernel.accounts import compile_destinations, places_of
+from nats_transform.kernel.accounts import compile_destinations, destinations_of
 from nats_transform.kernel.rules import State
 from nats_transform.mappings.mapping import AccountMappings, Fate
 from nats_transform.mappings.subject import SEPARATOR, decode, encode
@@ -79,7 +79,7 @@ class _Ends:
         self, number: int, cluster: str | None, chosen: Sequence[str | None]
     ) -> Iterator[End]:
         mapping = self._mappings[number]
-        places = [share.destination for share in places_of(mapping)]
+        places = [share.destination for share in destinations_of(mapping)]
         for share in mapping.shares(cluster):
             if not share.weight or (chosen and share.destination != chosen[0]):
                 continue
