@@ -25,7 +25,7 @@ from jobs.jetstream.connection import connection
 from jobs.jetstream.tracing import belongs_to_server, missing, traced
 from jobs.settings.connection import NatsSettings
 from nats_transform.accounts.imports import AccountImport, ImportKind
-from nats_transform.accounts.sharing import Entry
+from nats_transform.accounts.sharing import SharedSubject
 from nats_transform.config import Located, load_all, load_mappings
 from nats_transform.errors import printable
 from nats_transform.mappings.mapping import AccountMappings, Fate, Outcome
@@ -349,7 +349,7 @@ def _hop(
     return Hop(hop=hop, server=server, predicted=predicted, seen=seen, verdict=verdict)
 
 
-def _through(entry: Entry, subject: str) -> str | None:
+def _through(entry: SharedSubject, subject: str) -> str | None:
     """The subject under which an import passes a message on; None if it does not."""
     return AccountImport(ImportKind(entry.kind), entry.subject, entry.to).apply(subject)
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nats_transform.accounts.imports import AccountImport, ImportKind
-from nats_transform.accounts.sharing import Entry
+from nats_transform.accounts.sharing import SharedSubject
 from nats_transform.errors import InvalidTransform
 from nats_transform.mappings.moves import Move, Moves, kept
 from nats_transform.mappings.subject import ANY_TOKEN, is_subset
 from nats_transform.mappings.transform import number_wildcards
 
 
-def services_with(imports: Sequence[Entry], moves: Moves) -> tuple[Entry, ...]:
+def services_with(imports: Sequence[SharedSubject], moves: Moves) -> tuple[SharedSubject, ...]:
     """Imports of services by the account itself that take requests under the new names too.
 
     nats-server maps a request before it looks for an import.
@@ -26,7 +26,9 @@ def services_with(imports: Sequence[Entry], moves: Moves) -> tuple[Entry, ...]:
     return tuple(services)
 
 
-def stuck_services(imports: Sequence[Entry], moves: Moves) -> Iterator[tuple[Entry, Move]]:
+def stuck_services(
+    imports: Sequence[SharedSubject], moves: Moves
+) -> Iterator[tuple[SharedSubject, Move]]:
     """Imports of services that some requests would no longer reach, with the move of these."""
     wide = services_with(imports, moves)
     for entry, move in _requests(imports, moves):
@@ -37,14 +39,16 @@ def stuck_services(imports: Sequence[Entry], moves: Moves) -> Iterator[tuple[Ent
             yield entry, move
 
 
-def _requests(imports: Sequence[Entry], moves: Moves) -> Iterator[tuple[Entry, Move]]:
+def _requests(
+    imports: Sequence[SharedSubject], moves: Moves
+) -> Iterator[tuple[SharedSubject, Move]]:
     for entry in imports:
         for move in moves.under([entry.local]) if entry.kind == "service" else ():
             if move.names(entry.local) is not None:
                 yield entry, move
 
 
-def _moved_service(entry: Entry, move: Move) -> Entry | None:
+def _moved_service(entry: SharedSubject, move: Move) -> SharedSubject | None:
     local = entry.to or entry.subject
     pair = kept(move, local, None) if local == entry.local and entry.is_movable else None
     # The server fills in the wildcards of a service in their order.

@@ -33,8 +33,8 @@ PRIVATE, TOKEN = "token_req", "token"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry among the exports or the imports of an account.
+class SharedSubject:
+    """A subject that an account exports, or imports from another one.
 
     Attributes:
         kind: `stream` or `service`.
@@ -75,8 +75,8 @@ class Entry:
 class Shares:
     """The exports and imports of one account, in their order."""
 
-    exports: tuple[Entry, ...] = ()
-    imports: tuple[Entry, ...] = ()
+    exports: tuple[SharedSubject, ...] = ()
+    imports: tuple[SharedSubject, ...] = ()
 
 
 NO_SHARES = Shares()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nats_transform.accounts.sharing import PRIVATE, TOKEN, Entry, Shares
+from nats_transform.accounts.sharing import PRIVATE, TOKEN, SharedSubject, Shares
 from nats_transform.config.tree import Section, field, lower, plain, sections_of, text_of
 from nats_transform.mappings.subject import SEPARATOR
 
@@ -22,7 +22,7 @@ def shares_of_config(fields: Section) -> Shares:
     for section in sections_of(fields, "exports"):
         for kind in _KINDS:
             if subject := text_of(section, kind):
-                exports.append(Entry(kind, subject, rest=_rest(section, kind)))
+                exports.append(SharedSubject(kind, subject, rest=_rest(section, kind)))
     for section in sections_of(fields, "imports"):
         for kind in _KINDS:
             entry = field(section, kind)
@@ -35,20 +35,20 @@ def shares_of_config(fields: Section) -> Shares:
                 to = f"{prefix}{dot}{subject}" if prefix else text_of(section, "to")
                 if account and subject:
                     rest = _rest(section, kind, "to", "prefix")
-                    imports.append(Entry(kind, subject, account, to, rest))
+                    imports.append(SharedSubject(kind, subject, account, to, rest))
     return Shares(tuple(exports), tuple(imports))
 
 
 def shares_of_claims(claims: Section) -> Shares:
     """The exports and imports in the claims of an account JWT."""
     exports = [
-        Entry(
+        SharedSubject(
             text_of(share, "type"), text_of(share, "subject"), rest=_told(share, PRIVATE, _POSITION)
         )
         for share in _of(claims, "exports")
     ]
     imports = [
-        Entry(
+        SharedSubject(
             text_of(share, "type"),
             text_of(share, "subject"),
             text_of(share, "account"),

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import chain, repeat
 from typing import TypeAlias
 
-from nats_transform.accounts.sharing import Entry, SharedStream
+from nats_transform.accounts.sharing import SharedStream, SharedSubject
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import Place, printable
 from nats_transform.lint.captured import Captured, stream_faults, streams_overlap
@@ -66,7 +66,7 @@ class Origin:
     places: MappingABC[str, Place] = field(default_factory=dict)
     expires: int | None = None
     shared: Sequence[SharedStream] = ()
-    imports: Sequence[Entry] = ()
+    imports: Sequence[SharedSubject] = ()
     zeros: Collection[tuple[str, str]] = ()
     has_publishers: bool = True
     beyond: Sequence[tuple[AccountMappings, str]] = ()

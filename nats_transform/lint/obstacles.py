@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from nats_transform.accounts.service_imports import stuck_services
-from nats_transform.accounts.sharing import Entry
+from nats_transform.accounts.sharing import SharedSubject
 from nats_transform.errors import shown
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.moves import Move, Moves, moves
@@ -40,7 +40,7 @@ class Obstacle(NamedTuple):
 
 
 def obstacles(
-    changing: Moves, streams: Iterable[StreamConfig] = (), imports: Sequence[Entry] = ()
+    changing: Moves, streams: Iterable[StreamConfig] = (), imports: Sequence[SharedSubject] = ()
 ) -> Iterator[Obstacle]:
     """Moves of keys of buckets, and those that mirrors and imports of services cannot follow."""
     known = tuple(streams)
@@ -71,7 +71,7 @@ def obstacles(
 
 
 def obstacles_to(
-    account: AccountMappings, network: Network, imports: Sequence[Entry], effort: Effort
+    account: AccountMappings, network: Network, imports: Sequence[SharedSubject], effort: Effort
 ) -> Iterator[Obstacle]:
     """The obstacles if no mapping is in force yet; some are missing once the effort is spent.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from nats_transform.accounts.sharing import Entry, Shares
+from nats_transform.accounts.sharing import SharedSubject, Shares
 from nats_transform.config.permissions import Allowance, User
 from nats_transform.migration.question import Question
 from nats_transform.plan.model import Change
@@ -95,7 +95,7 @@ def _allowance(allowance: Allowance, *, alone: bool) -> dict[str, list[str]]:
     return allowed
 
 
-def as_configured(entry: Entry) -> dict[str, Any]:
+def as_configured(entry: SharedSubject) -> dict[str, Any]:
     """An export or import in the form of a server's configuration."""
     if not entry.account:
         return {entry.kind: entry.subject, **entry.rest}

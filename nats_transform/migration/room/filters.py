@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from nats_transform.accounts.service_imports import is_import
-from nats_transform.accounts.sharing import Entry
+from nats_transform.accounts.sharing import SharedSubject
 from nats_transform.config.permissions import Allowance, User
 from nats_transform.mappings.moves import Move, Moves, kept
 from nats_transform.mappings.subject import is_subset
@@ -83,7 +83,7 @@ def _allowance(allowance: Allowance, moves: Moves, is_gone: IsGone | None) -> Al
     )
 
 
-def exports_with(exports: Sequence[Entry], moves: Moves) -> tuple[Entry, ...]:
+def exports_with(exports: Sequence[SharedSubject], moves: Moves) -> tuple[SharedSubject, ...]:
     """Exports with the new names too, for the same accounts. Exports of services stay as they are.
 
     A request comes in under the exported subject and is mapped after that (`processServiceImport`
@@ -103,7 +103,9 @@ def exports_with(exports: Sequence[Entry], moves: Moves) -> tuple[Entry, ...]:
     return tuple(kept)
 
 
-def imports_with(imports: Sequence[Entry], names: Iterable[str], moves: Moves) -> tuple[Entry, ...]:
+def imports_with(
+    imports: Sequence[SharedSubject], names: Iterable[str], moves: Moves
+) -> tuple[SharedSubject, ...]:
     """Imports of another account with the new names too. Its local subjects stay as they were."""
     known = set(names)
     entries = list(imports)
@@ -132,8 +134,8 @@ def imports_with(imports: Sequence[Entry], names: Iterable[str], moves: Moves) -
 
 
 def shares_without(
-    entries: Sequence[Entry], names: Iterable[str], is_gone: IsGone
-) -> tuple[Entry, ...]:
+    entries: Sequence[SharedSubject], names: Iterable[str], is_gone: IsGone
+) -> tuple[SharedSubject, ...]:
     """The exports or imports for both names, without those under which nothing comes any more.
 
     Args:
@@ -149,6 +151,8 @@ def shares_without(
     )
 
 
-def services_without(imports: Sequence[Entry], is_gone: IsGone) -> tuple[Entry, ...]:
+def services_without(
+    imports: Sequence[SharedSubject], is_gone: IsGone
+) -> tuple[SharedSubject, ...]:
     """Imports of services, without those that no request of the account reaches any more."""
     return tuple(e for e in imports if not (e.kind == "service" and is_gone(e.local)))

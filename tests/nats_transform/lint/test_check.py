@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nats_transform.accounts.sharing import Entry, SharedStream
+from nats_transform.accounts.sharing import SharedStream, SharedSubject
 from nats_transform.errors import Place
 from nats_transform.lint.check import Config, Origin, check
 from nats_transform.lint.findings import CODES, Finding, Severity
@@ -59,7 +59,7 @@ def asked_of(row: dict[str, Any]) -> dict[str, Any]:
         given = {(*name.split("."), tuple(filters)) for name, filters in row["consumers"].items()}
         asked["consumers"] = [Consumer(*one) for one in given]
     shared = [SharedStream(*one) for one in row.get("shared", ())]
-    imports = [Entry(*one) for one in row.get("imports", ())]
+    imports = [SharedSubject(*one) for one in row.get("imports", ())]
     if shared or imports:
         asked["origins"] = [Origin(shared=shared, imports=imports)]
     return asked
@@ -138,7 +138,7 @@ def test_a_mapping_with_wildcards_moves_a_bucket_that_is_given() -> None:
 def test_a_mapping_has_one_finding_however_many_others_are_concerned() -> None:
     covering = {"a.b": "x", "*.b": "y", "a.*": "z", "a.>": "x.>", "*.>": "y.>", "*.*": "v.$2.$1"}
     streams = [stream(f"S{n}", "a.b", no_ack=True) for n in range(4)]
-    imports = [Entry("stream", subject, "B") for subject in ("a.>", "*.b")]
+    imports = [SharedSubject("stream", subject, "B") for subject in ("a.>", "*.b")]
     findings = check([maps(covering), *streams], origins=[Origin(imports=imports), *[Origin()] * 4])
     of_one = {f.code: f.message for f in findings if f.source == "a.b" and f.place == "mapping"}
     assert of_one == {
