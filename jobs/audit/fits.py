@@ -20,7 +20,7 @@ from nats_transform.kernel import Program
 from nats_transform.kernel.counting import Coded
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.pieces import KeyHash
-from nats_transform.kernel.rules import NOT_LITERAL, End, Ends, Rule, State
+from nats_transform.kernel.rules import ILLEGAL_STATES, End, Ends, Rule, State
 from nats_transform.mappings.mapping import Fate
 from nats_transform.mappings.shape import Shape
 from nats_transform.mappings.subject import Filter, decode
@@ -94,7 +94,7 @@ class _Layer:
                 fitting = _matching(subjects.take(pa.array(rows)), shape)
                 places[rows[~fitting]] = len(self._shapes)
         # The kernel takes a token `*` for a fault; a server stores such a subject all the same.
-        for row in np.flatnonzero(states < len(NOT_LITERAL)).tolist():
+        for row in np.flatnonzero(states < len(ILLEGAL_STATES)).tolist():
             subject = subjects[row].cast(pa.binary()).as_py()
             if subject is not None:
                 fits = (n for n, s in enumerate(self._shapes) if s.fits(decode(subject)))

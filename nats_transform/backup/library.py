@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nats_transform.errors import InvalidBackup
-from nats_transform.kernel.library import NUMBER, POINTER, load
+from nats_transform.kernel.library import NUMBER, POINTER, load_library
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ def library() -> ctypes.CDLL:
     Raises:
         KernelUnavailable: it is missing, cannot be loaded, or was made from other source files.
     """
-    loaded = load(resources.files(__package__), NAME, _FUNCTIONS)
+    loaded = load_library(resources.files(__package__), NAME, _FUNCTIONS)
     loaded.nats_checksum.restype = ctypes.c_uint32
     loaded.nats_gather.restype = None
     return loaded

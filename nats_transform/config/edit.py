@@ -39,7 +39,7 @@ _SOMETHING = re.compile(r"[^\S ]*[:= ]\s*\S")
 # A bcrypt hash, or the public key that `auth_callout` and `proxies` have under `key`.
 _OPEN = re.compile(r"""["']?(?:\$2[abxy]\$\d\d\$|[ACNOUX][A-Z2-7]{55}["']?$)""")
 
-Path = tuple[str | int, ...]
+_Keys = tuple[str | int, ...]
 
 
 class Unsafe(NatsTransformError):
@@ -125,7 +125,7 @@ def block_of(text: str, path: str, account: str) -> tuple[str, int]:
     return text[start : _end(text, path, entry)], entry.node.place.line or 1
 
 
-def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[str]]:
+def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, _Keys, Sequence[str]]:
     """The section that has the block, where it is in the tree, and the names of the field."""
     if edit.kind != "permissions":
         names = MAPPINGS if edit.kind == "mappings" else (edit.kind,)
@@ -153,7 +153,7 @@ def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[
     return listed[numbers[0]], (*place, users.key, numbers[0]), USER_PERMISSIONS
 
 
-def _account(tree: Node, name: str) -> tuple[Node, Path]:
+def _account(tree: Node, name: str) -> tuple[Node, _Keys]:
     if name == GLOBAL_ACCOUNT:
         return tree, ()
     accounts = field(_section(tree), "accounts")

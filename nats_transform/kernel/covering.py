@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.program import Program
-from nats_transform.kernel.rules import NOT_LITERAL, End, Ends, Rule, State
+from nats_transform.kernel.rules import ILLEGAL_STATES, End, Ends, Rule, State
 from nats_transform.mappings.mapping import Fate
 from nats_transform.mappings.subject import Filter, decode, is_subset
 
@@ -44,7 +44,7 @@ class Covering:
         """
         states = self._program.run(subjects).states.to_numpy()
         covered: npt.NDArray[np.bool_] = states == self._covered
-        (illegal,) = np.nonzero(states < len(NOT_LITERAL))
+        (illegal,) = np.nonzero(states < len(ILLEGAL_STATES))
         texts = subjects.take(pa.array(illegal)).cast(pa.binary()).to_pylist()
         for row, text in zip(illegal.tolist(), texts, strict=True):
             subject = None if text is None else decode(text)

@@ -1,6 +1,6 @@
 """The compiled part of the kernel: where it is, what it exports, and what to do without it.
 
-`load` serves the other compiled library of ours (`nats_transform.backup`) too.
+`load_library` serves the other compiled library of ours (`nats_transform.backup`) too.
 
 It is C with a plain interface, compiled when the package is installed (`build`); nothing is
 compiled at run time. A library that was made from other source files than those beside
@@ -46,10 +46,12 @@ def library(folder: Traversable | None = None) -> ctypes.CDLL:
     Raises:
         KernelUnavailable: it is missing, cannot be loaded, or was made from other source files.
     """
-    return load(folder or resources.files(__package__), NAME, _FUNCTIONS)
+    return load_library(folder or resources.files(__package__), NAME, _FUNCTIONS)
 
 
-def load(folder: Traversable, name: str, functions: Mapping[str, Sequence[Any]]) -> ctypes.CDLL:
+def load_library(
+    folder: Traversable, name: str, functions: Mapping[str, Sequence[Any]]
+) -> ctypes.CDLL:
     """A library of ours.
 
     Args:

@@ -15,7 +15,7 @@ from nats_transform.kernel.columns import Columns, number_array, text_array
 from nats_transform.kernel.filters import FilterTables, Pattern
 from nats_transform.kernel.library import checked, library
 from nats_transform.kernel.pieces import PieceTables
-from nats_transform.kernel.rules import NOT_LITERAL, End, Ends, Rule, State
+from nats_transform.kernel.rules import ILLEGAL_STATES, End, Ends, Rule, State
 from nats_transform.kernel.texts import Texts
 from nats_transform.mappings.draw import mapping_key
 from nats_transform.mappings.functions import Random
@@ -110,7 +110,7 @@ class Program:
         )
         self._takers = FilterTables(takers, texts) if takers is not None else None
         clusters = list(dict.fromkeys(name for rule in rules for name in rule.scoped))
-        self._states: dict[State, int] = {state: place for place, state in enumerate(NOT_LITERAL)}
+        self._states = {state: place for place, state in enumerate(ILLEGAL_STATES)}
         self._scopes, self._scope_table = array("i"), array("i")
         self._shares = array("i")
         self._pieces = PieceTables(texts)

@@ -36,7 +36,7 @@ class State:
     rule: int | None = None
 
 
-NOT_LITERAL = (
+ILLEGAL_STATES = (
     State(Fate.INVALID, NO_SUBJECT),
     State(Fate.INVALID, EMPTY_TOKEN),
     State(Fate.INVALID, WILDCARD_TOKEN),

@@ -36,7 +36,7 @@ EFFORT = 4_000_000  # steps to find filters that overlap: a few seconds
 _NOT_IN_ASSET_NAMES = frozenset(" \t\r\n\f.*>\\/")
 
 
-def check(config: StreamFields) -> None:
+def refuse_invalid(config: StreamFields) -> None:
     """Refuse a stream configuration as nats-server does.
 
     Raises:

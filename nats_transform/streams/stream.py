@@ -23,8 +23,8 @@ from nats_transform.mappings.subject import (
     subscribes,
 )
 from nats_transform.mappings.transform import Transform
-from nats_transform.streams import rules as stream_rules
 from nats_transform.streams.fields import StreamFields
+from nats_transform.streams.rules import refuse_invalid
 
 INGRESS = "subject_transform"
 """The place of the ingress transform, for `nats_transform.mappings.draw.mapping_key`."""
@@ -86,7 +86,7 @@ class StreamConfig(StreamFields):
 
     @model_validator(mode="after")
     def _refuse(self) -> StreamConfig:
-        stream_rules.check(self)
+        refuse_invalid(self)
         return self
 
     @cached_property

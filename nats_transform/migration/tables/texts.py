@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.program import Program
-from nats_transform.kernel.rules import NOT_LITERAL, WHOLE_SUBJECT, Check, End, Ends, Rule, State
+from nats_transform.kernel.rules import ILLEGAL_STATES, WHOLE_SUBJECT, Check, End, Ends, Rule, State
 from nats_transform.mappings.functions import Wildcard
 from nats_transform.mappings.mapping import Fate
 from nats_transform.mappings.subject import SEPARATOR, decode
@@ -27,7 +27,7 @@ Numbers = NDArray[np.int64]
 MOST_TOKENS, MOST_BYTES = 16, 256
 """What the documentation of NATS recommends. Longer subjects are legal, and slow every server."""
 
-ILLEGAL = len(NOT_LITERAL)
+ILLEGAL = len(ILLEGAL_STATES)
 """The first number of `Signatures.of` is below this where a text is no legal literal subject."""
 
 
