@@ -23,6 +23,7 @@ from nats_transform.config.tree import (
     Entry,
     Node,
     Section,
+    entries_of,
     field,
     lower,
     quoted,
@@ -151,17 +152,6 @@ def account_fields(tree: Node) -> dict[str, Section]:
 def places_of(mappings: Section) -> dict[str, Place]:
     """The place of each mapping, by its source."""
     return {source: entry.place for source, entry in mappings.items()}
-
-
-def entries_of(node: Node) -> Section:
-    """The entries of a map.
-
-    Raises:
-        InvalidConfig: the node is no map.
-    """
-    if isinstance(node.value, MappingABC):
-        return node.value
-    raise node.place.error("not-a-section", kind=node.kind)
 
 
 def _named(names: tuple[Node, ...]) -> dict[str, AccountMappings]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from typing import TYPE_CHECKING
 
-from nats_transform.config.accounts import checked_weight, each_mapping, entries_of, located_mapping
+from nats_transform.config.accounts import checked_weight, each_mapping, located_mapping
 from nats_transform.config.tree import (
     Entry,
     Node,
     Section,
+    entries_of,
     field,
     has_variables,
     lower,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nats_transform.config.accounts import GLOBAL_ACCOUNT, entries_of
+from nats_transform.config.accounts import GLOBAL_ACCOUNT
 from nats_transform.config.tree import (
     DEFAULT_PERMISSIONS,
     USER,
@@ -18,6 +18,7 @@ from nats_transform.config.tree import (
     Entry,
     Node,
     Section,
+    entries_of,
     field,
     plain,
 )

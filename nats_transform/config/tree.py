@@ -149,6 +149,17 @@ def walk(node: Node, key: str = "") -> Iterator[tuple[str, Node]]:
     yield key, node
 
 
+def entries_of(node: Node) -> Section:
+    """The entries of a map.
+
+    Raises:
+        InvalidConfig: the node is no map.
+    """
+    if isinstance(node.value, Mapping):
+        return node.value
+    raise node.place.error("not-a-section", kind=node.kind)
+
+
 def field(entries: Section, *names: str) -> Entry | None:
     """The entry of a field under any of its names; case does not matter.
 
