@@ -209,7 +209,7 @@ class Partition(MappingFunction):
         return hash % self.count if self.count else 0
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return str(self.number(fnv1a(encode(self.key(tokens))))) if self.count else "0"
+        return str(self.number(fnv1a(encode(self.key(tokens)))))
 
     @classmethod
     def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:

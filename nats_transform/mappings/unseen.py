@@ -39,8 +39,8 @@ def unseen_in_files(
     *,
     has_streams: bool,
     clusters: Iterable[str],
-    unknown: Iterable[str] = (),
-    has_keys: bool = True,
+    unknown: Iterable[str],
+    has_keys: bool,
 ) -> Iterator[Unseen]:
     """What a check of files alone does not look at.
 
@@ -93,10 +93,10 @@ def unseen_of_archive(
     has_consumers: bool,
     has_permissions: bool,
     clusters: Iterable[str],
-    unknown: Iterable[str] = (),
-    knows_headers: bool = True,
-    headers: Sequence[str] = (),
-    has_other_side: bool = True,
+    unknown: Iterable[str],
+    knows_headers: bool,
+    headers: Sequence[str],
+    has_other_side: bool,
 ) -> Iterator[Unseen]:
     """What a dry run or a plan on the subjects of streams does not look at.
 

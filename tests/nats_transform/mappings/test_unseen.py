@@ -33,6 +33,10 @@ def test_what_a_destination_hides(destination: str, expected: list[str]) -> None
             has_consumers=True,
             has_permissions=True,
             clusters=(),
+            unknown=(),
+            knows_headers=True,
+            headers=(),
+            has_other_side=True,
         )
         return [one.what for one in unseen]
 
