@@ -99,7 +99,7 @@ def _review(result: DryRunResult, settings: DryRunSettings) -> Review:
     return Review(title, [_counts(result)], findings, ALL, result.not_looked_at)
 
 
-def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator[Reported]:
+def _reported(result: DryRunResult, candidate: str, account: str) -> Iterator[Reported]:
     """The findings as they stand in a review: each at its mapping, if it is about one."""
     from nats_transform.config.load import places_about
 

@@ -104,10 +104,9 @@ def mappings_in(
     return chosen.config, chosen.places
 
 
-def places_about(candidate: str, account: object) -> Callable[[str], Place]:
+def places_about(candidate: str, account: str) -> Callable[[str], Place]:
     """Where the mapping that a finding is about stands in a file; else the file."""
-    name = GLOBAL_ACCOUNT if account is None else str(account)
-    places = _chosen(load_all(candidate), candidate, name).places
+    places = _chosen(load_all(candidate), candidate, account).places
 
     def of(about: str) -> Place:
         return places.get(about.removeprefix("mapping ").partition(" ")[0], Place(candidate))
