@@ -25,6 +25,7 @@ from nats_transform.config.tree import (
     field,
     is_secret,
     plain,
+    text_of,
 )
 from nats_transform.errors import InvalidConfig, NatsTransformError, Place
 
@@ -94,20 +95,20 @@ def _edited(text: str, path: str, account: str, edit: Edit) -> str:
         indent = line[: len(line) - len(line.lstrip())]
         new = edit.block.strip().replace("\n", f"\n{indent}")
         key = entry.key
-    edited = text[:start] + new + text[end:]
-    wanted: Any = plain(tree)
-    inner = wanted
+    new_text = text[:start] + new + text[end:]
+    expected: Any = plain(tree)
+    inner = expected
     for step in place:
         inner = inner[step]
     inner.pop(key, None)
     inner[key] = plain(block.node)
     try:
-        said = plain(parse_server_text(edited, path))
+        actual = plain(parse_server_text(new_text, path))
     except InvalidConfig:
-        said = None
-    if said != wanted:
+        actual = None
+    if actual != expected:
         raise Unsafe("edit-not-found", kind=edit.kind, name=edit.name)
-    return edited
+    return new_text
 
 
 def block_of(text: str, path: str, account: str) -> tuple[str, int]:
@@ -140,15 +141,13 @@ def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, _Keys, Sequence
         if alone is not None and alone.node.value == edit.name:
             return node, place, DEFAULT_PERMISSIONS
     users = field(_section(node), "users")
-    listed = users.node.value if users is not None else ()
+    listed = users.node.value if users and isinstance(users.node.value, tuple) else ()
     numbers = [
         n
-        for n, user in enumerate(listed if isinstance(listed, tuple) else ())
-        if isinstance(user.value, Mapping)
-        and (name := field(user.value, *USER)) is not None
-        and name.node.value == edit.name
+        for n, user in enumerate(listed)
+        if isinstance(user.value, Mapping) and text_of(user.value, *USER) == edit.name
     ]
-    if users is None or len(numbers) != 1 or not isinstance(listed, tuple):
+    if users is None or len(numbers) != 1:
         raise Unsafe("edit-no-user", name=edit.name)
     return listed[numbers[0]], (*place, users.key, numbers[0]), USER_PERMISSIONS
 
