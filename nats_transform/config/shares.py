@@ -43,7 +43,9 @@ def shares_of_claims(claims: Section) -> Shares:
     """The exports and imports in the claims of an account JWT."""
     exports = [
         SharedSubject(
-            text_of(share, "type"), text_of(share, "subject"), rest=_told(share, PRIVATE, _POSITION)
+            text_of(share, "type"),
+            text_of(share, "subject"),
+            rest=_present(share, PRIVATE, _POSITION),
         )
         for share in _of(claims, "exports")
     ]
@@ -54,14 +56,14 @@ def shares_of_claims(claims: Section) -> Shares:
             text_of(share, "account"),
             text_of(share, "local_subject"),
             # A `to` is of the first version of JWTs, in which it was a prefix.
-            _told(share, TOKEN) | ({TOKEN: True} if text_of(share, "to") else {}),
+            _present(share, TOKEN) | ({TOKEN: True} if text_of(share, "to") else {}),
         )
         for share in _of(claims, "imports")
     ]
     return Shares(tuple(exports), tuple(imports))
 
 
-def _told(fields: Section, *names: str) -> dict[str, object]:
+def _present(fields: Section, *names: str) -> dict[str, object]:
     """Which of some fields are there; the token of an import is no text to keep."""
     return {name: True for name in names if name in fields and fields[name].node.value}
 

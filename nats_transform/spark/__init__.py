@@ -62,7 +62,7 @@ OUTPUT = T.StructType(
 _OUTCOME = "__nats_outcome"
 """A column that is only used in between."""
 _MAPPED = "mapped_subject string, state int, draw int"
-_TOLD = ("fate", "reason", "mapping_source", "mapping_destination")
+_FIELDS = ("fate", "reason", "mapping_source", "mapping_destination")
 """The columns that depend only on the state."""
 
 _KINDS: Mapping[str, tuple[type[T.DataType], ...]] = {
@@ -210,8 +210,8 @@ def _applied(
     # filter on the result, and once more for the result.
     kernel = F.arrow_udf(mapped, _MAPPED).asNondeterministic()  # type: ignore[attr-defined]
     outcome = F.col(_OUTCOME)
-    columns_ = F.get(_table(program.states), outcome["state"])
-    columns = {name: columns_[name].cast("string") for name in _TOLD}
+    of_state = F.get(_table(program.states), outcome["state"])
+    columns = {name: of_state[name].cast("string") for name in _FIELDS}
     columns |= {name: outcome[name] for name in ("mapped_subject", "draw")}
     return df.select("*", kernel(*map(column, roles.values())).alias(_OUTCOME)).select(
         *map(column, df.columns), *(columns[name].alias(name) for name in OUTPUT.names)
@@ -221,16 +221,14 @@ def _applied(
 def _table(states: Sequence[State]) -> Column:
     """The columns of each state, as an array that is made once; rows have only its number."""
 
-    def told(text: str | None) -> str | None:
+    def packed(text: str | None) -> str | None:
         return None if text is None else b64encode(encode(text)).decode()
 
-    rows = [
-        dict(zip(_TOLD, map(told, (s.fate.value, s.reason, s.source, s.destination)), strict=True))
-        for s in states
-    ]
+    texts = ((s.fate.value, s.reason, s.source, s.destination) for s in states)
+    rows = [dict(zip(_FIELDS, map(packed, of_state), strict=True)) for of_state in texts]
     # One JSON text, because a literal for each would take minutes; as bytes, because text that is
     # not UTF-8 cannot travel as a string.
-    fields = ", ".join(f"{name}: binary" for name in _TOLD)
+    fields = ", ".join(f"{name}: binary" for name in _FIELDS)
     return F.from_json(F.lit(json.dumps(rows)), f"array<struct<{fields}>>")
 
 

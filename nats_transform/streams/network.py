@@ -186,7 +186,7 @@ class Network:
         """
         walk = _Walk(self, entropy, also_filtered)
         walk.capture(subject, None, ())
-        return walk.found
+        return walk.arrivals
 
     def republish_takers(self, stream: StreamConfig) -> list[StreamConfig]:
         """The streams that can capture what a stream republishes, whatever the subject is."""
@@ -287,7 +287,7 @@ class _Walk:
     """The way of one message through the streams."""
 
     def __init__(self, network: Network, entropy: Entropy, also_filtered: bool) -> None:
-        self.found: list[Arrival] = []
+        self.arrivals: list[Arrival] = []
         self._network, self._entropy, self._also_filtered = network, entropy, also_filtered
 
     def capture(self, subject: str, origin: int | None, been: tuple[str, ...]) -> None:
@@ -314,13 +314,13 @@ class _Walk:
         if stream.sealed:
             return  # nats-server refuses everything there (10109)
         name, subject, entropy = stream.name, taken.subject, self._entropy
-        if len(self.found) == _MOST or len(been) == _MOST_IN_A_ROW:
+        if len(self.arrivals) == _MOST or len(been) == _MOST_IN_A_ROW:
             raise NatsTransformError(
                 "stream-too-far", name=shown(name), most=_MOST, in_a_row=_MOST_IN_A_ROW
             )
         if subject is None:
             if self._also_filtered:
-                self.found.append(
+                self.arrivals.append(
                     Arrival(name, taken, None, via, origin, position, False, None, False)
                 )
             return
@@ -332,8 +332,8 @@ class _Walk:
         is_mapped = outcome.fate is Fate.MAPPED
         repeats = name in been
         republished = None if repeats else stream.republished(stored, entropy(f"{name} out"))
-        number = len(self.found)
-        self.found.append(
+        number = len(self.arrivals)
+        self.arrivals.append(
             Arrival(name, taken, stored, via, origin, position, is_mapped, republished, repeats)
         )
         if repeats:
