@@ -101,9 +101,9 @@ def cured_text(path: str, cures: Mapping[str, str]) -> tuple[str, str]:
     pieces: list[str] = []
     end = 0
     places = {
-        (place.line or 1, place.column or 1, value)
-        for place, value in ((node.place, node.value) for _, node in walk(tree))
-        if isinstance(value, str) and value in cures and place.path == path
+        (node.place.line or 1, node.place.column or 1, node.value)
+        for node in walk(tree)
+        if isinstance(node.value, str) and node.value in cures and node.place.path == path
     }
     for line, column, old in sorted(places):
         start = lines[line - 1] + column - 1

@@ -138,15 +138,15 @@ def plain(node: Node) -> object:
             return value
 
 
-def walk(node: Node, key: str = "") -> Iterator[tuple[str, Node]]:
-    """Each node of a tree with its key, which is "" without one; inner nodes come first."""
+def walk(node: Node) -> Iterator[Node]:
+    """Each node of a tree."""
+    yield node
     if isinstance(node.value, tuple):
         for item in node.value:
             yield from walk(item)
     elif isinstance(node.value, Mapping):
         for entry in node.value.values():
-            yield from walk(entry.node, entry.key)
-    yield key, node
+            yield from walk(entry.node)
 
 
 def entries_of(node: Node) -> Section:
