@@ -31,7 +31,7 @@ def candidates(periods: Sequence[Period]) -> list[Candidate]:
     by_end: dict[tuple[int, End], Candidate] = {}
     for index, period in enumerate(periods):
         for mapping in period.mappings.mappings:
-            for _, share in mapping.ends():
+            for share in mapping.ends():
                 if share.destination is not None and share.transform is not None:
                     end = End(mapping.source, share.destination)
                     by_end[index, end] = Candidate(index, mapping, end, shape_of(share.transform))

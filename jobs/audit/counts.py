@@ -189,7 +189,7 @@ def _possible_outcomes(
     yield None, None, Fate.INVALID.value
     for period in periods:
         for mapping in period.mappings.mappings:
-            for _, share in mapping.ends():
+            for share in mapping.ends():
                 if share.destination is None:
                     yield mapping.source, None, Fate.LOST.value
                 else:

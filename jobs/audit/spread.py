@@ -108,7 +108,7 @@ def expected_keys(rows: Rows, periods: Sequence[Period], wildcard: int) -> Itera
     for mapping in (m for period in periods for m in period.mappings.mappings if is_audited(m)):
         if wildcard <= len(mapping.filter.wildcards):
             places[mapping.source] = mapping.filter.wildcards[wildcard - 1] + 1
-        for _, share in mapping.ends():
+        for share in mapping.ends():
             ends.setdefault(share.destination or "", len(ends))
     columns = ("mapping_source", "mapping_destination", "subject")
     return sticky(rows, columns, partial(_keyed_rows, places, ends), wildcard)

@@ -28,7 +28,7 @@ def partitioned_ends(mappings: AccountMappings, most: int) -> list[PartitionedEn
     return [
         PartitionedEnd(End(mapping.source, share.destination), max(partition.count, 1), place)
         for mapping in mappings.mappings
-        for _, share in mapping.ends()
+        for share in mapping.ends()
         if share.destination is not None and share.transform is not None
         if (partition := share.transform.partition) is not None
         if (place := share.transform.partition_place) is not None

@@ -60,7 +60,7 @@ def _images(filter: str, mappings: AccountMappings) -> list[str]:
             continue
         # A token such as `*a` covers any token, which no filter of what is shared can say.
         part = intersection(filter, mapping.source) or mapping.source
-        images += [image(share.transform, part) for _, share in mapping.ends() if share.transform]
+        images += [image(share.transform, part) for share in mapping.ends() if share.transform]
         if is_subset(filter, mapping.source):
             return images  # all its messages are mapped by now
     return [*images, filter]

@@ -81,7 +81,7 @@ def destinations_of(mapping: Mapping) -> list[Share]:
 
     Its place is that of the program in `compile_destinations` that makes the destination.
     """
-    shares = (share for _, share in mapping.ends() if share.weight and share.transform)
+    shares = (share for share in mapping.ends() if share.weight and share.transform)
     return list({share.destination: share for share in shares}.values())
 
 

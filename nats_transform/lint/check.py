@@ -262,7 +262,7 @@ def _destinations(mapping: Mapping, renaming: Sequence[Transform]) -> Iterator[F
                 mapping,
             )
     if not renaming and all(d.subject for d in mapping.destinations):
-        if all(share.destination is not None for _, share in mapping.ends()):
+        if all(share.destination is not None for share in mapping.ends()):
             yield _finding("changes-nothing", "this mapping changes no subject", mapping)
         return
     if not mapping.source.startswith(("$", "_")):
@@ -378,7 +378,7 @@ def _mapped_twice(
     index = SubjectIndex((mapping.source for mapping in changing), effort)
     for mapping in account.mappings:
         # A remainder keeps its subject, and is drawn again.
-        ends = (share.transform for _, share in mapping.ends() if share.weight)
+        ends = (share.transform for share in mapping.ends() if share.weight)
         for transform in dict.fromkeys(filter(None, ends)):
             again = [
                 source

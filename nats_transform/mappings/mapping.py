@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from nats_transform.errors import InvalidMapping, InvalidValue, printable
@@ -204,11 +204,9 @@ class Mapping:
         """None for the general list, then the clusters that have destinations of their own."""
         return tuple(self._by_scope)
 
-    def ends(self) -> Iterator[tuple[str | None, Share]]:
-        """Each share of each scope, with its scope: all possible ends of a message."""
-        for scope in self.scopes:
-            for share in self.shares(scope):
-                yield scope, share
+    def ends(self) -> Iterator[Share]:
+        """Each share of each scope: all possible ends of a message."""
+        return chain.from_iterable(self._by_scope.values())
 
     @property
     def lists_source(self) -> bool:

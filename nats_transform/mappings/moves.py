@@ -111,7 +111,7 @@ def _ends(mapping: Mapping | None) -> Iterable[Transform | None]:
     """What can become of subjects: also what weights and clusters leave over, and a weight of 0."""
     if mapping is None:
         return (None,)
-    left = (share.transform for _, share in mapping.ends() if share.transform is not None)
+    left = (share.transform for share in mapping.ends() if share.transform is not None)
     return dict.fromkeys(
         None if is_identity(transform) else transform for transform in (*mapping.transforms, *left)
     )

@@ -63,7 +63,7 @@ def mapped_twice(
         count = Count(round(dry_run.changed_messages), dry_run.changed_subjects, shown)
         message = "the mappings on the other side change what the candidate makes"
         yield "mapped-twice", "what goes over the leaf node connection", message, count
-    ends = [share for mapping in there.mappings for _, share in mapping.ends() if share.weight]
+    ends = [share for mapping in there.mappings for share in mapping.ends() if share.weight]
     covers = Covering(sorted({filter_of_results(end.transform) for end in ends if end.transform}))
     coming = [b.filter(pa.array(covers(b["subject"]))) for b in database.batches(_COMING)]
     rows = pa.Table.from_batches(coming)
