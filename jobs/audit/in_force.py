@@ -55,7 +55,7 @@ def periods_of(settings: AuditSettings) -> list[Period]:
 
 
 def _loaded(settings: AuditSettings, path: Path, files: Files | None = None) -> Period:
-    mappings, _ = mappings_in(load_all(path, files), path, settings.account)
+    mappings = mappings_in(load_all(path, files), path, settings.account)
     return Period(mappings, mapping_version(mappings, settings.seed))
 
 

@@ -85,7 +85,7 @@ def read_question(settings: DryRunSettings) -> Question:
         located = [*located, *files[settings.permissions]]
 
     def mappings(file: Path) -> AccountMappings:
-        return mappings_in(files[file], file, settings.account)[0]
+        return mappings_in(files[file], file, settings.account)
 
     return Question(
         candidate=mappings(settings.candidate),

@@ -82,7 +82,7 @@ def load(
         UnknownAccount: the account is not in the file, or it has no mappings and other accounts
             have some. Without this error a wrong name would look like mappings that change nothing.
     """
-    return _chosen(load_all(path), path, account).config
+    return account_in(load_all(path), path, account).config
 
 
 def load_mappings(path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT) -> AccountMappings:
@@ -91,22 +91,22 @@ def load_mappings(path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT) -
     Raises:
         InvalidConfig: for the reasons of `load`, or the file is a stream configuration.
     """
-    return mappings_in(load_all(path), path, account)[0]
+    return mappings_in(load_all(path), path, account)
 
 
 def mappings_in(
     everything: list[Located], path: str | os.PathLike[str], account: str
-) -> tuple[AccountMappings, MappingABC[str, Place]]:
-    """The same from all that `load_all` gave for the file, with the place of each mapping."""
-    chosen = _chosen(everything, path, account)
-    if not isinstance(chosen.config, AccountMappings):
+) -> AccountMappings:
+    """The same from all that `load_all` gave for the file."""
+    config = account_in(everything, path, account).config
+    if not isinstance(config, AccountMappings):
         raise InvalidConfig("stream-as-mappings", str(path))
-    return chosen.config, chosen.places
+    return config
 
 
 def places_about(candidate: str, account: str) -> Callable[[str], Place]:
     """Where the mapping that a finding is about stands in a file; else the file."""
-    places = _chosen(load_all(candidate), candidate, account).places
+    places = account_in(load_all(candidate), candidate, account).places
 
     def of(about: str) -> Place:
         return places.get(about.removeprefix("mapping ").partition(" ")[0], Place(candidate))
@@ -114,7 +114,8 @@ def places_about(candidate: str, account: str) -> Callable[[str], Place]:
     return of
 
 
-def _chosen(everything: list[Located], path: str | os.PathLike[str], account: str) -> Located:
+def account_in(everything: list[Located], path: str | os.PathLike[str], account: str) -> Located:
+    """What `load` chooses of all that `load_all` gave for the file, with the same errors."""
     name = os.fspath(path)
     chosen = of_account(everything, account, name)[0]
     others = [o.accounts[0] for o in everything if o.accounts and not is_empty(o.config)]

@@ -11,7 +11,7 @@ from jobs.warehouse import versions
 from jobs.warehouse.versions import Rule, Version, render
 from nats_transform import NatsTransformError
 from nats_transform.config import load_all, load_mappings
-from nats_transform.config.load import mappings_in
+from nats_transform.config.load import account_in, mappings_in
 from nats_transform.lint.check import Origin, check
 from nats_transform.lint.findings import Finding, Severity
 from orchestration.archive import Archive
@@ -27,7 +27,8 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     """Records the mappings; the data version is the mapping version."""
     with failing_with_one_line():
         everything = load_all(archive.mapping)
-        mappings, places = mappings_in(everything, archive.mapping, archive.account)
+        mappings = mappings_in(everything, archive.mapping, archive.account)
+        places = account_in(everything, archive.mapping, archive.account).places
         origin = Origin(str(archive.mapping), archive.account, places)
         findings = check(mappings, origins=[origin])
         for finding in findings:
