@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping as MappingABC
+from collections.abc import Mapping
 
 from nats_transform.config.accounts import Located
 from nats_transform.config.documents import mappings_of, zeros_of
@@ -80,7 +80,7 @@ def account_claims(payload: Section, path: str) -> Located:
     """
     place = Place(path)
     claims = payload["nats"].node.value if "nats" in payload else None
-    if not isinstance(claims, MappingABC):
+    if not isinstance(claims, Mapping):
         raise place.error("jwt-no-nats")
     kind = _text(payload, "type") or _text(claims, "type")
     if kind != "account":
@@ -105,7 +105,7 @@ def _part(chunk: str, name: str, path: str) -> Section:
     if text is not None:
         # Line and column within the decoded part would name no place in the file.
         value = parse_json(decode(text), f"{path} ({name})").value
-        if isinstance(value, MappingABC):
+        if isinstance(value, Mapping):
             return value
     raise Place(path).error("jwt-part-not-json", part=name)
 

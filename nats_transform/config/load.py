@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from collections.abc import Mapping as MappingABC
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -271,14 +270,14 @@ def _yaml_document(text: str, path: str) -> Node | None:
 
 
 def _is_claims(tree: Node) -> bool:
-    if not isinstance(tree.value, MappingABC) or has_variables(tree):
+    if not isinstance(tree.value, Mapping) or has_variables(tree):
         return False
     return {"nats", "iss"} <= tree.value.keys()
 
 
 def _is_document(tree: Node) -> bool:
     """Whether a tree is the mappings of one account."""
-    if not isinstance(tree.value, MappingABC) or not is_mappings(tree):
+    if not isinstance(tree.value, Mapping) or not is_mappings(tree):
         return False
     # Lists of nothing at all may be anything: `accounts: []`.
     has_destinations = any(entry.node.value for entry in tree.value.values())
@@ -287,7 +286,7 @@ def _is_document(tree: Node) -> bool:
 
 def _is_server_config(tree: Node) -> bool:
     return (
-        isinstance(tree.value, MappingABC)
+        isinstance(tree.value, Mapping)
         and any(lower(key) in TOP_FIELDS for key in tree.value)
         and not (_is_claims(tree) or stream_section(tree) or _is_document(tree))
     )
