@@ -41,12 +41,12 @@ def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict
 
 def adapted_filters(filters: Iterable[str], mappings: AccountMappings) -> list[str]:
     """Filters of all new subjects of the messages of some filters; none covers another."""
-    images = [image for filter in filters for image in _images(filter, mappings)]
+    images = [new for filter in filters for new in _images(filter, mappings)]
     return [
-        image
-        for place, image in enumerate(images)
+        new
+        for place, new in enumerate(images)
         if not any(
-            is_subset(image, other) and (not is_subset(other, image) or before < place)
+            is_subset(new, other) and (not is_subset(other, new) or before < place)
             for before, other in enumerate(images)
             if before != place
         )
