@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from collections.abc import Mapping as Mapping_
 from pathlib import Path
@@ -14,10 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
-from pyspark.sql import SparkSession
 
-from benchmarks.frames import read
 from jobs import transform
 from jobs.files.transform import TransformTask
 from jobs.warehouse import specs, tables
@@ -26,16 +22,12 @@ from nats_transform import AccountMappings, Destination, Mapping
 from tests.support.dagster_project import ASSETS, DAYS, MAPPING, Project, failures
 from tests.support.saying import saying
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
-
-# Spark's workers cannot import the tests.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+pytestmark = pytest.mark.dagster
 
 
-def transformed(project: Project, spark: SparkSession, stream: str) -> int:
+def transformed(project: Project, stream: str) -> int:
     """How many transformed messages are published of a stream."""
-    table = tables.open_table(project.warehouse, specs.TRANSFORMED)
-    return read(spark, table, specs.TRANSFORMED, stream).count()
+    return tables.count_rows(project.warehouse, specs.TRANSFORMED, stream)
 
 
 def _end(mapping: Mapping, subject: str, seq: int, seed: int) -> str | None:
@@ -68,7 +60,8 @@ def reads_well(metadata: Mapping_[str, dg.MetadataValue[Any]]) -> None:
             assert entry.value == round(entry.value, 3), name
 
 
-def test_two_archives(project: Project, spark: SparkSession) -> None:
+@pytest.mark.spark
+def test_two_archives(project: Project) -> None:
     project.add("east")
     project.add("west", mapping='mappings { "orders.>": "west.orders.>" }')
 
@@ -98,8 +91,8 @@ def test_two_archives(project: Project, spark: SparkSession) -> None:
         for event in result.all_events:
             if event.is_step_materialization:
                 reads_well(event.materialization.metadata)
-    assert transformed(project, spark, "EAST") == 300
-    assert transformed(project, spark, "WEST") == 300
+    assert transformed(project, "EAST") == 300
+    assert transformed(project, "WEST") == 300
     # Each day has its own numbers, though one run made both.
     for asset, name in (
         ("messages", "dagster/row_count"),
@@ -122,7 +115,7 @@ def test_two_archives(project: Project, spark: SparkSession) -> None:
         assert float(str(found["busiest partition over mean"])) >= 1
 
 
-def test_a_failed_blocking_check_publishes_nothing(project: Project, spark: SparkSession) -> None:
+def test_a_failed_blocking_check_publishes_nothing(bare_project: Project) -> None:
     # Of 12 messages all go to the same half of the mapping: rare, but some seed does it.
     halves = Mapping("orders.*.*", [Destination("v1.$1.$2", 50), Destination("v2.$1.$2", 50)])
     orders = [(n + 1, f"orders.{('eu', 'us')[n % 4]}.{n}") for n in range(24) if n % 4 < 2]
@@ -131,7 +124,7 @@ def test_a_failed_blocking_check_publishes_nothing(project: Project, spark: Spar
         for seed in range(100_000)
         if len({_end(halves, subject, seq, seed) for seq, subject in orders}) == 1
     )
-    folder = project.add("east", mapping=render(AccountMappings([halves])), count=24)
+    folder = bare_project.add("east", mapping=render(AccountMappings([halves])), count=24)
     yaml = folder / "defs.yaml"
     yaml.write_text(
         yaml.read_text()
@@ -139,7 +132,7 @@ def test_a_failed_blocking_check_publishes_nothing(project: Project, spark: Spar
         .replace("tolerance: 15", "tolerance: 1")
     )
 
-    result = project.materialize("east")
+    result = bare_project.materialize("east")
 
     failed = failures(result)
     assert list(failed) == ["east/transformed_messages"]
@@ -149,8 +142,8 @@ def test_a_failed_blocking_check_publishes_nothing(project: Project, spark: Spar
     folder = re.search(r"the files are in file://(\S+)", message)
     assert folder is not None, message
     staged = list(Path(folder[1]).rglob("*.parquet"))
-    assert spark.read.parquet(*map(str, staged)).count() == 24
-    assert transformed(project, spark, "EAST") == 0
+    assert sum(pq.ParquetFile(file).metadata.num_rows for file in staged) == 24
+    assert transformed(bare_project, "EAST") == 0
     checks = _checks(result, "transformed_messages")
     assert checks["weights_within_tolerance"] is False
     assert checks["every_message_once"] is True
@@ -192,10 +185,10 @@ def _task_with(fault: Callable[[pa.RecordBatch], pa.RecordBatch]) -> type[Transf
 
 
 def test_a_transform_that_loses_or_alters_messages_publishes_nothing(
-    project: Project, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    bare_project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.add("east", count=40)
-    assert project.materialize("east", ["mapping_version", "messages"]).success
+    bare_project.add("east", count=40)
+    assert bare_project.materialize("east", ["mapping_version", "messages"]).success
     for fault, told in (
         (_without_one, "ExpectMessagesToBeConserved: 39 messages"),
         (_with_one_twice, "ExpectMessagesToBeConserved: 41 messages"),
@@ -204,19 +197,17 @@ def test_a_transform_that_loses_or_alters_messages_publishes_nothing(
     ):
         monkeypatch.setattr(transform, "TransformTask", _task_with(fault))
 
-        result = project.materialize("east", ["transformed_messages"])
+        result = bare_project.materialize("east", ["transformed_messages"])
 
         assert told in failures(result)["east/transformed_messages"]
         assert _checks(result, "transformed_messages")["every_message_once"] is False
-    assert transformed(project, spark, "EAST") == 0
+    assert transformed(bare_project, "EAST") == 0
 
 
-def test_an_archive_that_lost_messages_since_its_ingest_stops_there(
-    project: Project, spark: SparkSession
-) -> None:
-    folder = project.add("east", count=40)
-    assert project.materialize("east", ["mapping_version", "messages"]).success
-    warehouse = project.warehouse
+def test_an_archive_that_lost_messages_since_its_ingest_stops_there(bare_project: Project) -> None:
+    folder = bare_project.add("east", count=40)
+    assert bare_project.materialize("east", ["mapping_version", "messages"]).success
+    warehouse = bare_project.warehouse
     table = tables.open_table(warehouse, specs.MESSAGES)
     for file in tables.data_files(table, "EAST"):
         path = file.file_path.removeprefix("file://")
@@ -224,41 +215,43 @@ def test_an_archive_that_lost_messages_since_its_ingest_stops_there(
         pq.write_table(rows.slice(0, len(rows) - 1), path)
         Path(path).with_name(f".{Path(path).name}.crc").unlink(missing_ok=True)
 
-    assert "ExpectMessagesToBeConserved: 38 messages" in _failure(project, "transformed_messages")
+    assert "ExpectMessagesToBeConserved: 38 messages" in _failure(
+        bare_project, "transformed_messages"
+    )
     # From now on the dump has only what is new, so that no ingest compares the rest.
     line = (folder / "messages.jsonl").read_text().splitlines()[-1]
     (folder / "messages.jsonl").write_text(line.replace('"seq": 40', '"seq": 41'))
 
-    result = project.materialize("east", ASSETS[:-1])
+    result = bare_project.materialize("east", ASSETS[:-1])
 
     assert _checks(result, "messages") == {
         "every_message_once": False,
         "no_unexplained_gaps": True,  # of what the ingest accounts for
         "subjects_are_legal": True,
     }
-    assert transformed(project, spark, "EAST") == 0
+    assert transformed(bare_project, "EAST") == 0
 
 
-def test_sequences_that_the_source_did_not_have_are_explained(project: Project) -> None:
-    folder = project.add("east", count=40)
+def test_sequences_that_the_source_did_not_have_are_explained(bare_project: Project) -> None:
+    folder = bare_project.add("east", count=40)
     lines = (folder / "messages.jsonl").read_text().splitlines(keepends=True)
     (folder / "messages.jsonl").write_text("".join(lines[:9] + lines[12:]))
 
-    result = project.materialize("east", ["mapping_version", "messages"])
+    result = bare_project.materialize("east", ["mapping_version", "messages"])
 
     assert result.success
     assert all(_checks(result, "messages").values())
-    told = numbers(project, "east", "messages", DAYS[0].isoformat())
+    told = numbers(bare_project, "east", "messages", DAYS[0].isoformat())
     assert told["dagster/row_count"] == 17
 
 
 @pytest.mark.slow
 def test_the_same_messages_and_mapping_must_give_the_same_digest(
-    project: Project, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    bare_project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.add("east", count=40)
-    assert project.materialize("east", ASSETS[:-1]).success
-    assert project.materialize("east", ["transformed_messages"]).success
+    bare_project.add("east", count=40)
+    assert bare_project.materialize("east", ASSETS[:-1]).success
+    assert bare_project.materialize("east", ["transformed_messages"]).success
 
     def without_draws(rows: pa.RecordBatch) -> pa.RecordBatch:
         # Fits the mapping as well as what was there: only the run before can tell.
@@ -267,7 +260,7 @@ def test_the_same_messages_and_mapping_must_give_the_same_digest(
 
     monkeypatch.setattr(transform, "TransformTask", _task_with(without_draws))
 
-    told = _failure(project, "transformed_messages")
+    told = _failure(bare_project, "transformed_messages")
 
     assert "ExpectTheSameDigest" in told
     assert "the job that wrote them" not in told
@@ -317,24 +310,24 @@ def _checks(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, bool]:
     ],
 )
 def test_one_archive_fails_and_the_other_goes_on(
-    project: Project, file: str, text: str | None, asset: str, message: str
+    bare_project: Project, file: str, text: str | None, asset: str, message: str
 ) -> None:
-    bad = project.add("bad", count=40)
-    project.add("good", count=40)
+    bad = bare_project.add("bad", count=40)
+    bare_project.add("good", count=40)
     if text is None:
         (bad / file).unlink()
     else:
         (bad / file).write_text(text)
 
-    failed = failures(project.materialize("bad"))
+    failed = failures(bare_project.materialize("bad"))
 
     assert list(failed) == [f"bad/{asset}"]
     assert re.search(message, failed[f"bad/{asset}"])
     assert "\n" not in failed[f"bad/{asset}"]
     if asset == "mapping_version":
-        assert project.materialize("good", ["mapping_version"]).success
+        assert bare_project.materialize("good", ["mapping_version"]).success
     else:
-        assert project.materialize("good", ["messages"]).success
+        assert bare_project.materialize("good", ["messages"]).success
 
 
 def test_mappings_need_not_be_utf_8(bare_project: Project) -> None:
