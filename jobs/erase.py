@@ -62,6 +62,7 @@ from jobs.warehouse.tables import (
     unless_overtaken,
     warehouse_errors,
 )
+from jobs.warehouse.transaction import FrugalTransaction
 from nats_transform.kernel.coverage import Coverage
 from nats_transform.words import plural
 
@@ -433,7 +434,7 @@ def _replace_everywhere(
     """
     about = {PROPERTY + name: value for name, value in properties.items()}
     refs = table.metadata.refs
-    transaction = table.transaction()
+    transaction = FrugalTransaction(table)
     # PyIceberg (0.12) keeps only the first requirement of a kind, unless they come together.
     heads = ({"ref": name, "snapshot-id": ref.snapshot_id} for name, ref in refs.items())
     transaction._stage((), tuple(AssertRefSnapshotId.model_validate(head) for head in heads))

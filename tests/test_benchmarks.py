@@ -16,6 +16,7 @@ SMALL = {
     "certify": "--messages 2000 --rounds 1",
     "checks": "--messages 20000",
     "cold": "--messages 2000 --rounds 1",
+    "commits": "--snapshots 3 --rounds 1",
     "compare": "--messages 5000 --rounds 1",
     "dry_run": "--subjects 2000 --rounds 1",
     "ingest": "--messages 5000 --rounds 1 --spark --loop",

@@ -31,6 +31,7 @@ from jobs.warehouse.tables import (
     unless_overtaken,
     warehouse_errors,
 )
+from jobs.warehouse.transaction import FrugalTransaction
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def commit(
                     raise ConcurrentWrite(
                         "table-changed-meanwhile", table=".".join(table.name()), what=what
                     )
-                transaction = current.transaction()
+                transaction = FrugalTransaction(current)
                 if branch_of(table) != MAIN and not current.metadata.snapshots:
                     # PyIceberg writes the first snapshot of a table in the main branch only.
                     transaction.update_snapshot().fast_append().commit()
