@@ -125,5 +125,7 @@ def test_a_table_whose_files_are_named_in_two_ways() -> None:
 
 def _latest(spark: SparkSession) -> str | None:
     """The description that Spark's UI has of the last job."""
-    described = spark.sparkContext._jsc.sc().statusStore().jobsList(None).apply(0).description()
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()  # what happens in jobs is told behind them
+    described = context.statusStore().jobsList(None).apply(0).description()
     return str(described.get()) if described.isDefined() else None
