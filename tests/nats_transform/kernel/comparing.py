@@ -125,15 +125,6 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else decode(data)
 
 
-large = partial(texts, kind=pa.large_binary())
-strings = partial(texts, kind=pa.string())
-
-
-def dictionaries(values: Sequence[str | None]) -> pa.Array:
-    """Texts as places in a dictionary."""
-    return texts(values).dictionary_encode()
-
-
 def slices(values: Sequence[str | None]) -> pa.Array:
     """A slice that starts within a byte of the bits that say what is null."""
     return texts([None, "not.ours", "x", *values, "behind"]).slice(3, len(values))
@@ -141,8 +132,8 @@ def slices(values: Sequence[str | None]) -> pa.Array:
 
 LAYOUTS = {
     "binary": texts,
-    "large": large,
-    "string": strings,
-    "dictionary": dictionaries,
+    "large": partial(texts, kind=pa.large_binary()),
+    "string": partial(texts, kind=pa.string()),
+    "dictionary": lambda values: texts(values).dictionary_encode(),
     "slice": slices,
 }

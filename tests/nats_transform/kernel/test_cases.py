@@ -83,19 +83,12 @@ STREAMS = [row for row in cases.load("streams.yaml") if "refused" not in row]
 @pytest.mark.parametrize("row", STREAMS, ids=lambda row: row["id"])
 def test_streams(row: dict[str, Any]) -> None:
     config = StreamConfig.model_validate(row["config"])
-    seen = 0
     for place, subjects in row.get("take", {}).items():
         source = config.mirror if place == "mirror" else config.sources[int(place)]
         assert source is not None
-        seen += compare(take_case(source, [Message(subject) for subject in subjects]))
+        compare(take_case(source, [Message(subject) for subject in subjects]))
     for name, case in (("ingress", ingress_case), ("republish", republish_case)):
-        if subjects := row.get(name, {}):
-            seen += compare(case(config, [Message(subject) for subject in subjects]))
-    assert seen == sum(
-        len(subjects)
-        for group in (row.get("take", {}).values(), [row.get("ingress", {})])
-        for subjects in group
-    ) + len(row.get("republish", {}))
+        compare(case(config, [Message(subject) for subject in row.get(name, ())]))
 
 
 CLUSTERS = [None, "", "east", "west", "nowhere"]
