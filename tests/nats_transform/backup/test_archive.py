@@ -18,8 +18,8 @@ from nats_transform.backup import archive as module
 from nats_transform.backup.archive import Head, first_bytes, read_head, read_messages
 from nats_transform.backup.consumers import parse_consumer
 from nats_transform.backup.library import library
-from nats_transform.backup.s2 import IDENTIFIER, Encoder
 from nats_transform.errors import InvalidBackup, sentence
+from tests.nats_transform.backup.test_s2 import encoded
 from tests.support.backups import END, Entry, archive, entry, packed, state_of
 from tests.support.refused import refused, told
 
@@ -78,15 +78,13 @@ def test_any_messages_and_from_every_place(messages: list[Entry], block: int) ->
     head, found = read(stream)
     assert found == messages
     file = io.BytesIO(stream)
-    before, held, module._BATCH = module._BATCH, module._BUFFER, 1
-    module._BUFFER = 50
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BATCH", 1)
+        patch.setattr(module, "_BUFFER", 50)
         starts = [batch.start for batch in read_messages(file, head.messages)]
         for place, start in enumerate(starts):
             rest = [int(n) for batch in read_messages(file, start) for n in batch.sequences]
             assert rest == [message[2] for message in messages[place:]]
-    finally:
-        module._BATCH, module._BUFFER = before, held
 
 
 GOOD = archive(MESSAGES, consumers=[("d", CONSUMER)])
@@ -224,14 +222,10 @@ def test_a_json_that_is_nested_too_deep() -> None:
 )
 def test_consumers_that_are_far_larger_than_the_file(consumers: int, size: int) -> None:
     described = {"config": {}, "state": {"x": [0] * (size // 3)}}
-    file = io.BytesIO()
-    file.write(IDENTIFIER)
-    encoder = Encoder(file)
-    encoder.write(archive([], consumers=[(f"{n:05}", described) for n in range(consumers)]))
-    encoder.close()
-    assert len(file.getvalue()) < 1_000_000
+    stream = encoded(archive([], consumers=[(f"{n:05}", described) for n in range(consumers)]))
+    assert len(stream) < 1_000_000
     with refused(InvalidBackup, "backup-unpacked-fault", reason="entry-too-large"):
-        read_head(file)
+        read_head(io.BytesIO(stream))
 
 
 def test_headers_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,10 +242,6 @@ def test_large_messages_and_many_small_ones() -> None:
     """More than the reader holds at a time, of either kind."""
     large: list[Entry] = [(b"l", 1, n, b"", bytes([n]) * 7_000_000) for n in range(1, 5)]
     small: list[Entry] = [(b"s", 1, n, b"", b"") for n in range(10, 70_000)]
-    file = io.BytesIO()
-    file.write(IDENTIFIER)
-    encoder = Encoder(file)
-    encoder.write(archive(large + small))
-    encoder.close()
-    assert first_bytes(file) == b"NATSARC1"
-    assert read(file.getvalue())[1] == large + small
+    stream = encoded(archive(large + small))
+    assert first_bytes(io.BytesIO(stream)) == b"NATSARC1"
+    assert read(stream)[1] == large + small

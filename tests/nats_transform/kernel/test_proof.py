@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from random import Random
 
 import numpy as np
@@ -105,13 +106,7 @@ def test_hashes_are_those_of_keys() -> None:
 def test_many_rules_that_look_alike() -> None:
     """Sources that share beginnings, in all orders: the first that covers a subject counts."""
     random = Random(3)
-    sources = [
-        ".".join(tokens)
-        for first in ("a", "b", "*")
-        for second in ("x", "y", "*")
-        for third in ("1", "*", ">")
-        if (tokens := (first, second, third))
-    ]
+    sources = [*map(".".join, product("ab*", "xy*", "1*>"))]
     messages = [Message(f"{a}.{b}.{c}") for a in "abc" for b in "xyz" for c in ("1", "2", "1.2")]
     for _ in range(50):
         random.shuffle(sources)

@@ -49,11 +49,12 @@ def strict_transforms(draw: st.DrawFn) -> tuple[Transform, str]:
     count = draw(st.integers(0, 5))
     literals = draw(st.lists(PLAIN, max_size=3))
     has_tail = draw(st.booleans())
-    source = draw(st.permutations(["*"] * count + literals)) or ["lone"]
+    alone = [] if has_tail else ["lone"]
+    source = draw(st.permutations(["*"] * count + literals)) or alone
     holes = [
         f"${n}" if draw(st.booleans()) else f"{{{{wildcard({n})}}}}" for n in range(1, count + 1)
     ]
-    destination = draw(st.permutations(holes + draw(st.lists(PLAIN, max_size=3)))) or ["lone"]
+    destination = draw(st.permutations(holes + draw(st.lists(PLAIN, max_size=3)))) or alone
     tail = [">"] if has_tail else []
     transform = Transform(".".join([*source, *tail]), ".".join([*destination, *tail]), strict=True)
     tokens = [draw(WORDS) if token == ANY_TOKEN else token for token in source]

@@ -37,24 +37,6 @@ def test_an_error_names_the_token_and_both_sides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "destination"),
-    [
-        ("foo.*.*", "bar.$2.$1"),
-        ("*.*.*", "$3.{{wildcard(1)}}.x.$2"),
-        ("a.*.b.>", "c.$1.>"),
-        (">", "x.>"),
-        ("a", "b"),
-    ],
-)
-def test_reverse_undoes(source: str, destination: str) -> None:
-    transform = Transform(source, destination, strict=True)
-    subject = source.replace(">", "r.s").replace("*", "{}").format("t", "u", "v")
-    there = transform.apply(subject)
-    assert there is not None
-    assert transform.reverse().apply(there) == subject
-
-
-@pytest.mark.parametrize(
     ("source", "destination", "error"),
     [
         ("foo.*.*", "bar.$1.$1", "UnusedWildcards"),

@@ -109,36 +109,28 @@ def test_ingress_outcomes() -> None:
     assert config.ingress("a..y").fate is Fate.INVALID
 
 
-def test_a_replay_repeats_itself() -> None:
-    config = parse_stream({"name": "S", "subject_transform": {"src": "S", "dest": "{{random(9)}}"}})
-    first = [config.replay("S", stream="S", seq=seq).subject for seq in range(200)]
-    assert first == [config.replay("S", stream="S", seq=seq).subject for seq in range(200)]
-    assert first != [config.replay("S", stream="S", seq=seq, seed=1).subject for seq in range(200)]
-    assert len(set(first)) == 9
-    assert config.replay(None, stream="S", seq=1).fate is Fate.INVALID
-
-
-def test_each_place_draws_for_itself() -> None:
-    into = [{"src": "S", "dest": "{{random(9)}}"}]
+def test_each_place_draws_for_itself_and_a_replay_repeats_it() -> None:
+    into = {"src": "S", "dest": "{{random(9)}}"}
+    sources = [{"name": name, "subject_transforms": [into]} for name in "OP"]
     config = parse_stream(
-        {
-            "name": "T",
-            "sources": [
-                {"name": "O", "subject_transforms": into},
-                {"name": "P", "subject_transforms": into},
-            ],
-            "subject_transform": {"src": "S", "dest": "{{random(9)}}"},
-            "republish": {"src": "S", "dest": "{{random(9)}}"},
-        }
+        {"name": "T", "sources": sources, "subject_transform": into, "republish": into}
     )
     replays = [
         *[source.replay for source in config.sources],
         config.replay,
         config.replay_republish,
     ]
-    drawn = [[replay("S", stream="S", seq=n).subject for n in range(200)] for replay in replays]
-    assert drawn == [[r("S", stream="S", seq=n).subject for n in range(200)] for r in replays]
-    assert len({tuple(one) for one in drawn}) == len(replays)
+    once, again = (
+        [
+            tuple(replay("S", stream="S", seq=n, seed=seed).subject for n in range(200))
+            for replay in replays
+            for seed in (0, 1)
+        ]
+        for _ in range(2)
+    )
+    assert once == again
+    assert len({*once}) == 2 * len(replays)
+    assert {len({*one}) for one in once} == {9}
     assert [replay(None, stream="S", seq=1).fate for replay in replays] == [Fate.INVALID] * 4
 
 
