@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,15 +39,8 @@ def tallies(
             yield Tally(cluster, hour(number), (End(source, destination),), count, period)
 
 
-def audit(
-    mappings: Sequence[Mapping],
-    counts: Sequence[Tally],
-    tolerance: float = 1.0,
-    confidence: float = 0.99,
-    **more: object,
-) -> Assessment:
-    criteria = Criteria(tolerance, confidence)
-    return assess([Period(AccountMappings(mappings), "v")], counts, criteria, **more)  # type: ignore[arg-type]
+def audit(mappings: Sequence[Mapping], counts: Sequence[Tally], **more: Any) -> Assessment:
+    return assess([Period(AccountMappings(mappings))], counts, Criteria(), **more)
 
 
 def one(assessment: Assessment) -> MappingAudit:
@@ -89,10 +83,9 @@ def test_verdicts(v1: int, v2: int, verdict: Verdict, reason: str) -> None:
 def test_a_destination_without_messages_is_never_within(
     weight: int, tolerance: float, got: int, verdict: Verdict, sequential: bool
 ) -> None:
-    mappings = AccountMappings([canary(100 - weight, weight)])
+    periods = [Period(AccountMappings([canary(100 - weight, weight)]))]
     counts = list(tallies("shop.*", [came(20_000 - got, got)]))
-    criteria = Criteria(tolerance, sequential=sequential)
-    found = one(assess([Period(mappings, "v")], counts, criteria))
+    found = one(assess(periods, counts, Criteria(tolerance, sequential=sequential)))
     assert found.verdict is verdict
     allowed = min(tolerance, weight / 2, 50 - weight / 2)
     assert [end.tolerance for end in found.destinations] == pytest.approx([allowed] * 2)

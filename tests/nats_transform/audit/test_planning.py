@@ -1,4 +1,4 @@
-"""How long a canary must run: the plan, and simulated canaries that run so long."""
+"""How long a canary must run: test_coverage.py simulates that it is long enough."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.audit import Criteria, statistics
+from nats_transform.audit import Criteria
 from nats_transform.audit.planning import (
     WEEK,
     Audit,
@@ -20,43 +20,12 @@ from nats_transform.audit.planning import (
 )
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
-CONFIDENCE, POWER = 0.99, 0.95
 
 
-def planned(counts: dict[datetime, int], days: int = 7, tolerance: float = 1.0) -> RulePlan:
+def planned(counts: dict[datetime, int], days: int = 7) -> RulePlan:
     last = MONDAY + timedelta(days=days, hours=-1)
-    shares = (1, 2, 5, 10)
-    audit = Audit(Criteria(tolerance, CONFIDENCE), POWER)
-    rules = plan({("s", "east"): counts}, MONDAY, last, shares, audit)
-    (rule,) = rules
+    (rule,) = plan({("s", "east"): counts}, MONDAY, last, (2,), Audit(Criteria()))
     return rule
-
-
-@pytest.mark.parametrize("share", [1, 2, 5, 10])
-def test_so_many_messages_tell_a_right_canary_from_one_that_is_off(share: int) -> None:
-    """5,000 simulated canaries of each kind."""
-    rule = planned(dict.fromkeys((MONDAY + timedelta(hours=n) for n in range(WEEK)), 100))
-    needed = next(canary.messages for canary in rule.canaries if canary.share == share)
-    assert needed is not None
-    rng = np.random.default_rng(share)
-    target, tolerance = share / 100, 0.01
-
-    def verdicts(truth: float) -> tuple[float, float]:
-        hits = rng.binomial(needed, truth, 5_000)
-        low, high = statistics.intervals(hits, needed, CONFIDENCE)
-        # As an audit: what is below 0 need not be inside.
-        within = (low >= max(0.0, target - tolerance)) & (high <= target + tolerance)
-        outside = (high < target - tolerance) | (low > target + tolerance)
-        return float(within.mean()), float(outside.mean())
-
-    right, _ = verdicts(target)
-    assert right >= POWER - 0.01  # three standard deviations of this simulation
-    for off in (target - tolerance, target + tolerance):
-        if off > 0:
-            within, _ = verdicts(off)
-            assert within <= (1 - CONFIDENCE) / 2 + 0.003
-    _, outside = verdicts(target + 2 * tolerance)
-    assert outside >= POWER - 0.01
 
 
 @pytest.mark.parametrize(
@@ -114,7 +83,7 @@ def test_so_many_hours_bring_so_many_messages() -> None:
     rates[120:] /= 3  # the weekend
     counts = {MONDAY + timedelta(hours=n): int(r) for n, r in enumerate(rates)}
     rule = planned(counts)
-    canary = rule.canaries[1]
+    (canary,) = rule.canaries
     assert canary.hours is not None
     assert canary.messages is not None
     for start in range(0, WEEK, 29):

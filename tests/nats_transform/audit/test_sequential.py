@@ -56,16 +56,6 @@ def test_correct_canaries_alarm_no_more_often_than_stated(
     assert alarms.mean() <= 1 - CONFIDENCE
 
 
-def test_a_test_of_fixed_size_that_is_looked_at_often_alarms_too_often() -> None:
-    """The reason for all this."""
-    share, tolerance = SHARES[0]
-    rng = np.random.default_rng(5)
-    hits = rng.binomial(150, share + tolerance, (300, LOOKS)).cumsum(axis=1)
-    low, high = statistics.intervals(hits, 150 * np.arange(1, LOOKS + 1), CONFIDENCE)
-    alarms = ((low > share + tolerance) | (high < share - tolerance)).any(axis=1)
-    assert alarms.mean() > 3 * (1 - CONFIDENCE)
-
-
 @pytest.mark.parametrize(("share", "tolerance"), SHARES)
 @pytest.mark.parametrize(
     ("first", "median", "slowest"),

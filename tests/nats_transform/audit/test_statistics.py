@@ -68,18 +68,13 @@ def test_the_exact_multinomial_test_adds_up_what_is_no_likelier() -> None:
     assert fit(counts, shares).p_value == pytest.approx(wanted)
 
 
-def test_the_binomial_test_agrees_with_the_multinomial_one() -> None:
-    two = fit([3, 17], [0.4, 0.6])
-    three = fit([3, 17, 0], [0.4, 0.6, 0.0])
-    assert two.p_value == three.p_value == pytest.approx(stats.binomtest(3, 20, 0.4).pvalue)
-
-
 @given(st.integers(0, 60), st.integers(0, 60), st.floats(0.01, 0.99))
 def test_two_cells_are_tested_as_by_scipy(count: int, rest: int, share: float) -> None:
     total = count + rest
     if 0 < total <= 50:
         wanted = stats.binomtest(count, total, share).pvalue
         assert fit([count, rest], [share, 1 - share]).p_value == pytest.approx(wanted)
+        assert fit([count, rest, 0], [share, 1 - share, 0]).p_value == pytest.approx(wanted)
 
 
 CELLS = st.lists(st.integers(0, 10_000), min_size=3, max_size=3)
