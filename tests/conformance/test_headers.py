@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.test_account import reload
 from tests.conformance.test_regrets import Side
-from tests.conformance.test_stream_features import CONFIG, at, batch, publish, shop
+from tests.conformance.test_stream_features import CONFIG, batch, codes, publish, shop
 from tests.support.awaiting import awaited
 from tests.support.command import nats_transform
 
@@ -185,8 +186,13 @@ async def test_a_batch_that_moves_to_a_stream_without_batches(server: NatsServer
         assert "error" not in await publish(side, "lots.us")
 
 
+def at(seconds: int) -> str:
+    """A schedule for so many seconds from now."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("@at %Y-%m-%dT%H:%M:%SZ")
+
+
 @awaited
-async def test_a_schedule_whose_target_moves(server: NatsServer) -> None:
+async def test_a_schedule_whose_target_moves(server: NatsServer, tmp_path: Path) -> None:
     async with shop(server, PLANS) as side:
 
         async def plan(number: int, target: str, seconds: int = 3600) -> None:
@@ -208,6 +214,8 @@ async def test_a_schedule_whose_target_moves(server: NatsServer) -> None:
         await plan(3, "jobs.eu", seconds=1)
         stored = await side.stored("PLANS", "jobs.eu")
         assert stored == {"plans.1": 1, "plans.2": 1, "jobs.eu": 1, "work.us": 1}
+    assert codes(tmp_path, PLANS) == {"schedule-not-mapped"}
+    assert codes(tmp_path, PLANS | {"allow_msg_schedules": False}) == set()
 
 
 @awaited
@@ -237,7 +245,9 @@ async def test_a_schedule_whose_source_moves(server: NatsServer) -> None:
 
 
 @awaited
-async def test_a_schedule_whose_target_the_stream_renames(server: NatsServer) -> None:
+async def test_a_schedule_whose_target_the_stream_renames(
+    server: NatsServer, tmp_path: Path
+) -> None:
     """The cure: the scheduler and all other publishers come to the same name."""
     renamed = PLANS | {"subject_transform": {"src": "jobs.*", "dest": "work.$1"}}
     async with shop(server, renamed) as side:
@@ -247,6 +257,7 @@ async def test_a_schedule_whose_target_the_stream_renames(server: NatsServer) ->
         reload(server, CONFIG % MAPPINGS, 1)
         assert "error" not in await publish(side, "jobs.us")
         assert await side.stored("PLANS", "work.eu") == {"work.eu": 1, "work.us": 1}
+    assert codes(tmp_path, renamed) == set()
 
 
 @awaited

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -75,13 +75,18 @@ def arrived(configs: tuple[str, str], subject: str = "orders.eu", count: int = 1
     return asyncio.run(_arrived(*configs, subject, count))
 
 
+def written(folder: Path, configs: tuple[str, str]) -> Iterator[str]:
+    """The files of two configurations."""
+    for name, text in zip(("here.conf", "there.conf"), configs, strict=True):
+        (folder / name).write_text(text)
+        yield str(folder / name)
+
+
 def found(folder: Path, configs: tuple[str, str], subject: str = "orders.eu") -> dict[str, Any]:
     """What a dry run of the first one finds, if the second one is on the other side."""
-    paths = [folder / "new.conf", folder / "other.conf"]
-    for path, text in zip(paths, configs, strict=True):
-        path.write_text(text)
+    here, there = written(folder, configs)
     census = census_file(folder / "census.parquet", {subject.encode(): 1_000})
-    asked = ("--census", str(census), "--candidate", str(paths[0]), "--leaf-node", str(paths[1]))
+    asked = ("--census", str(census), "--candidate", here, "--leaf-node", there)
     code, out, err = nats_transform("dry-run", *asked, "--fail-on", "never", "--json")
     assert code == 0, err
     findings = json.loads(out)["findings"]
@@ -90,10 +95,8 @@ def found(folder: Path, configs: tuple[str, str], subject: str = "orders.eu") ->
 
 def traced(folder: Path, configs: tuple[str, str], subject: str = "orders.eu") -> dict[str, float]:
     """The share of each result beyond the connection, as an offline trace has it."""
-    paths = [folder / "here.conf", folder / "there.conf"]
-    for path, text in zip(paths, configs, strict=True):
-        path.write_text(text)
-    asked = (subject, "--mapping", str(paths[0]), "--leaf-node", str(paths[1]), "--json")
+    here, there = written(folder, configs)
+    asked = (subject, "--mapping", here, "--leaf-node", there, "--json")
     code, out, err = nats_transform("trace", *asked)
     assert code == 0, err
     shares: Counter[str] = Counter()
@@ -121,12 +124,11 @@ def test_the_mappings_of_both_sides_apply(tmp_path: Path) -> None:
 
 
 def test_a_leaf_node_whose_other_side_nobody_shows(tmp_path: Path) -> None:
-    (tmp_path / "new.conf").write_text(configs_of(*CHAIN, 7422)[0])
-    (tmp_path / "other.conf").write_text(CHAIN[1])
+    here, there = written(tmp_path, (configs_of(*CHAIN, 7422)[0], CHAIN[1]))
     census = census_file(tmp_path / "census.parquet", {b"orders.eu": 1})
-    asked = ("dry-run", "--census", str(census), "--candidate", str(tmp_path / "new.conf"))
+    asked = ("dry-run", "--census", str(census), "--candidate", here)
     unseen = "mappings beyond leaf node connections (--leaf-node FILE)"
-    for more, is_unseen in (((), True), (("--leaf-node", str(tmp_path / "other.conf")), False)):
+    for more, is_unseen in (((), True), (("--leaf-node", there), False)):
         _, out, err = nats_transform(*asked, *more)
         assert (unseen in " ".join(out.split()), err) == (is_unseen, "")
 

@@ -22,10 +22,6 @@ def client() -> Iterator[Client]:
         yield made
 
 
-def create(client: Client, **config: object) -> None:
-    client.api(f"STREAM.CREATE.{config['name']}", config)
-
-
 def steps(client: Client, subject: str, *more: tuple[str, str]) -> list[dict]:
     """What the server says of a message that it only traces."""
     number = client.subscribe(DEST)
@@ -35,7 +31,7 @@ def steps(client: Client, subject: str, *more: tuple[str, str]) -> list[dict]:
 
 
 def test_a_traced_acknowledgement_acknowledges(client: Client) -> None:
-    create(client, name="ACKED", subjects=["acked"])
+    client.add_stream("ACKED", "acked")
     client.request("acked", "x")
     consumer = {"durable_name": "c", "ack_policy": "explicit"}
     client.api("CONSUMER.CREATE.ACKED.c", {"stream_name": "ACKED", "config": consumer})
@@ -49,14 +45,14 @@ def test_a_traced_acknowledgement_acknowledges(client: Client) -> None:
 
 
 def test_a_traced_request_to_jetstream_ends_at_the_import_of_its_api(client: Client) -> None:
-    create(client, name="KEPT", subjects=["kept"])
+    client.add_stream("KEPT", "kept")
     found = steps(client, "$JS.API.STREAM.DELETE.KEPT")
     assert [step["type"] for step in found] == ["in", "si"]
     client.api("STREAM.INFO.KEPT")
 
 
 def test_a_trace_does_not_tell_that_a_stream_is_full(client: Client) -> None:
-    create(client, name="FULL", subjects=["full"], max_msgs=1, discard="new")
+    client.add_stream("FULL", "full", max_msgs=1, discard="new")
     client.request("full", "x")
     assert client.request("full", "x")["error"]["err_code"] == 10077
     (stream,) = (step for step in steps(client, "full") if step["type"] == "js")
@@ -65,14 +61,14 @@ def test_a_trace_does_not_tell_that_a_stream_is_full(client: Client) -> None:
 
 
 def test_a_trace_tells_the_stored_subject_and_stores_nothing(client: Client) -> None:
-    create(client, name="T", subjects=["t.*"], subject_transform={"src": "t.*", "dest": "new.$1"})
+    client.add_stream("T", "t.*", subject_transform={"src": "t.*", "dest": "new.$1"})
     (stream,) = (step for step in steps(client, "t.a") if step["type"] == "js")
     assert stream["subject"] == "new.a"
     assert client.api("STREAM.INFO.T")["state"]["messages"] == 0
 
 
 def test_a_server_says_nothing_of_republish_mirrors_and_sources(client: Client) -> None:
-    create(client, name="R", subjects=["r"], republish={"src": "r", "dest": "again"})
-    create(client, name="AGAIN", subjects=["again"])
-    create(client, name="M", mirror={"name": "R"})
+    client.add_stream("R", "r", republish={"src": "r", "dest": "again"})
+    client.add_stream("AGAIN", "again")
+    client.add_stream("M", mirror={"name": "R"})
     assert [step.get("stream") for step in steps(client, "r")] == [None, "R"]

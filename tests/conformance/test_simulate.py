@@ -296,19 +296,15 @@ def limited(chance: random.Random, count: int) -> Iterator[dict[str, Any]]:
         yield {"name": name, "subjects": [f"{name}.>"], **limits(chance)}
         if chance.random() < 0.4:
             # A mirror that refuses is no case: it depends on timing.
-            found = limits(chance) | {"discard": "old", "discard_new_per_subject": False}
-            found = {
-                n: v for n, v in found.items() if n not in ("max_msg_size", "duplicate_window")
-            }
+            found = limits(chance, "max_msg_size", "duplicate_window")
+            found |= {"discard": "old", "discard_new_per_subject": False}
             yield {"name": f"M{number}", "mirror": {"name": name}, **found}
         if chance.random() < 0.4:
-            found = {
-                n: v for n, v in limits(chance).items() if n not in ("max_msg_size", "max_bytes")
-            }
+            found = limits(chance, "max_msg_size", "max_bytes")
             yield {"name": f"S{number}", "sources": [{"name": name}], **found}
 
 
-def limits(chance: random.Random) -> dict[str, Any]:
+def limits(chance: random.Random, *left_out: str) -> dict[str, Any]:
     """Some limits of a stream that bite with a few dozen messages."""
     found: dict[str, Any] = {"storage": chance.choice(["file", "memory"])}
     if chance.random() < 0.6:
@@ -324,21 +320,17 @@ def limits(chance: random.Random) -> dict[str, Any]:
         found["discard_new_per_subject"] = "max_msgs_per_subject" in found and chance.random() < 0.5
     if chance.random() < 0.3:
         found["duplicate_window"] = 10**12
-    return found
+    return {name: value for name, value in found.items() if name not in left_out}
 
 
-def test_limits_are_those_of_a_real_server(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    check_limits(chance, tmp_path, streams=12, messages=120)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(10))
-def test_many_limits_are_those_of_a_real_server(tmp_path: Path, seed: int, number: int) -> None:
-    check_limits(random.Random(seed + 1 + number), tmp_path, streams=30, messages=600)
-
-
-def check_limits(chance: random.Random, tmp: Path, streams: int, messages: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "streams", "messages"),
+    [(0, 12, 120), *(pytest.param(n, 30, 600, marks=pytest.mark.slow) for n in range(1, 11))],
+)
+def test_limits_are_those_of_a_real_server(
+    tmp_path: Path, seed: int, number: int, streams: int, messages: int
+) -> None:
+    chance = random.Random(seed + number)
     configs = list(limited(chance, streams))
     published = [
         Publication(
@@ -348,7 +340,7 @@ def check_limits(chance: random.Random, tmp: Path, streams: int, messages: int) 
         )
         for _ in range(messages)
     ]
-    told, held = differences("mappings {}", configs, published, tmp)
+    told, held = differences("mappings {}", configs, published, tmp_path)
     assert not told, "\n".join(told)
     assert len(held) > streams / 2
 

@@ -1,11 +1,10 @@
-"""Counters, schedules and batches on a real nats-server whose mappings change under them."""
+"""Counters and batches on a real nats-server whose mappings change under them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +34,6 @@ mappings {
 }
 """
 COUNTS = {"name": "COUNTS", "subjects": ["visits.*", "counts.*"], "allow_msg_counter": True}
-PLANS = {
-    "name": "PLANS",
-    "subjects": ["plans.*", "jobs.*", "work.*"],
-    "allow_msg_schedules": True,
-}
 SPLIT = {"name": "SPLIT", "subjects": ["orders.*", "shop.*"], "allow_atomic": True}
 CANARY = {"name": "CANARY", "subjects": ["canary.*"]}
 WHOLE = {"name": "WHOLE", "subjects": ["bills.*", "invoices.*"], "allow_atomic": True}
@@ -76,11 +70,6 @@ async def publish(side: Side, subject: str, **headers: str) -> dict[str, Any]:
     return answer
 
 
-def at(seconds: int) -> str:
-    """A schedule for so many seconds from now."""
-    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("@at %Y-%m-%dT%H:%M:%SZ")
-
-
 def codes(folder: Path, *streams: dict[str, Any]) -> set[str]:
     return found(folder, mappings=CONFIG % MAPPINGS, **{one["name"]: one for one in streams})
 
@@ -112,31 +101,6 @@ async def test_a_counter_goes_on_if_the_stream_gives_the_old_name_back(
         assert (await publish(side, "visits.eu", Incr="+1"))["val"] == "6"
         assert await side.stored("COUNTS") == {"visits.eu": 2}
     assert codes(tmp_path, back) == set()
-
-
-@awaited
-async def test_a_schedule_publishes_to_its_old_target(server: NatsServer, tmp_path: Path) -> None:
-    async with shop(server, PLANS) as side:
-        asked = {"Schedule": at(2), "Schedule_Target": "jobs.eu"}
-        assert "error" not in await publish(side, "plans.1", **asked)
-        reload(server, CONFIG % MAPPINGS, 1)
-        assert "error" not in await publish(side, "jobs.us")
-        assert await side.stored("PLANS", "jobs.eu") == {"jobs.eu": 1, "work.us": 1}
-    assert codes(tmp_path, PLANS) == {"schedule-not-mapped"}
-    assert codes(tmp_path, PLANS | {"allow_msg_schedules": False}) == set()
-
-
-@awaited
-async def test_a_schedule_passes_the_transform_of_its_stream(
-    server: NatsServer, tmp_path: Path
-) -> None:
-    """So a rename in the stream cures what a mapping of the account leaves."""
-    renamed = PLANS | {"subject_transform": {"src": "jobs.*", "dest": "work.$1"}}
-    async with shop(server, renamed) as side:
-        asked = {"Schedule": at(2), "Schedule_Target": "jobs.eu"}
-        assert "error" not in await publish(side, "plans.1", **asked)
-        assert await side.stored("PLANS", "work.eu") == {"work.eu": 1}
-    assert codes(tmp_path, renamed) == set()
 
 
 async def batch(side: Side, subject: str, name: str, size: int) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nats_transform.config.permissions import Allowance, User
-from nats_transform.migration import DryRun, Question
+from nats_transform.migration import Question
 from nats_transform.plan.build import NoPlan, build
 from nats_transform.plan.files import page
 from nats_transform.plan.model import Accepted, Plan
@@ -18,16 +18,10 @@ from tests.support.dry_runs import CensusRow, of_question
 from tests.support.refused import refused
 from tests.support.rules import mappings
 
-SUBJECTS = ("orders.eu", "orders.us", "other.x")
-
-
-def try_it(question: Question) -> DryRun:
-    census = [CensusRow(subject, None, 10) for subject in SUBJECTS]
-    return of_question(census, question)
-
 
 def plan(question: Question, **more: Any) -> Plan:
-    return build(question, try_it, **more)
+    census = [CensusRow(subject, None, 10) for subject in ("orders.eu", "orders.us", "other.x")]
+    return build(question, lambda one: of_question(census, one), **more)
 
 
 NEW = mappings({"orders.*": "shop.orders.$1"})
@@ -198,34 +192,22 @@ def test_back_to_no_mapping_has_stages_too() -> None:
     assert first.mappings == mappings({"orders.*": [("orders.$1", 10), ("shop.orders.$1", 90)]})
 
 
-COLLIDING = mappings({"orders.*": "shop"})
-
-
 def test_an_error_that_room_does_not_cure_blocks() -> None:
-    streams = (StreamConfig(name="ORDERS", subjects=["orders.*"]),)
+    asked = Question(mappings({"orders.*": "shop"}), NOTHING, streams=AROUND.streams)
     with refused(NoPlan, "no-safe-plan", finding="collision") as caught:
-        plan(Question(COLLIDING, NOTHING, streams=streams))
+        plan(asked)
     assert "\n" not in str(caught.value)
-    made = plan(
-        Question(COLLIDING, NOTHING, streams=streams),
-        accepted=tuple(
-            Accepted(code=code, reason="one counter for all countries")
-            for code in ("collision", "irreversible")
-        ),
-    )
-    assert made.accepted[0].reason == "one counter for all countries"
+    reason = "one counter for all countries"
+    accepted = [Accepted(code=code, reason=reason) for code in ("collision", "irreversible")]
+    made = plan(asked, accepted=accepted)
+    assert made.accepted[0].reason == reason
 
 
 def test_streams_that_would_overlap_block_whoever_accepts_it() -> None:
-    streams = (
-        StreamConfig(name="ORDERS", subjects=["orders.*"]),
-        StreamConfig(name="SHOP", subjects=["shop.>"]),
-    )
+    streams = (*AROUND.streams, StreamConfig(name="SHOP", subjects=["shop.>"]))
+    accepted = [Accepted(code="streams-overlap", reason="x")]
     with refused(NoPlan, "no-safe-plan", finding="streams-overlap"):
-        plan(
-            Question(NEW, NOTHING, streams=streams),
-            accepted=(Accepted(code="streams-overlap", reason="x"),),
-        )
+        plan(Question(NEW, NOTHING, streams=streams), accepted=accepted)
 
 
 def test_all_reasons_are_told_at_once() -> None:

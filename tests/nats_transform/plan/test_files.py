@@ -20,6 +20,7 @@ from nats_transform.config.tree import plain
 from nats_transform.plan.files import Unnameable, files, path
 from nats_transform.plan.model import Change, Plan, Step
 from tests.support.refused import refused
+from tests.support.rollout import monitor
 
 # Legal in a token of a source.
 ODD = [
@@ -58,11 +59,11 @@ def test_any_string_is_read_as_it_is(text: str) -> None:
 @pytest.mark.server
 def test_a_server_has_the_mappings_of_a_block(tmp_path: Path) -> None:
     block = mappings_block(mappings(ODD))
-    with nats_server(f"http: 127.0.0.1:-1\n{block}") as server:
-        found = re.search(r"http monitor on (\S+)", server.log.read_text())
-        assert found is not None
-        with urlopen(f"http://{found[1]}/accountz?acc=$G") as answer:
-            told = json.load(answer)["account_detail"]["mappings"]
+    with (
+        nats_server(f"http: 127.0.0.1:-1\n{block}") as server,
+        urlopen(f"{monitor(server)}/accountz?acc=$G") as answer,  # noqa: S310 - of our own server
+    ):
+        told = json.load(answer)["account_detail"]["mappings"]
     # Before it stands the source itself, for the other clusters.
     assert {source: to[-1]["subject"] for source, to in told.items()} == {
         f"{one}.*": f"out.{one}.$1" for one in ODD

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import gc
 import json
-import signal
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from nats_transform.plan.model import Plan, Step
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation, filters
 from tests.support.awaiting import awaited
 from tests.support.clients import settled
+from tests.support.rollout import reload
 
 pytestmark = pytest.mark.server
 
@@ -228,11 +228,11 @@ async def _every_step_and_back(server: NatsServer, folder: Path) -> None:
     most = max(len(one.plan.steps) for one in rollouts)
     way = [(n, False) for n in range(most)] + [(n, True) for n in reversed(range(most))]
     for number, (n, undo) in enumerate(way):
-        reload = [
+        changed = [
             await one.take(one.plan.steps[n], undo) for one in rollouts if n < len(one.plan.steps)
         ]
-        if any(reload):
-            await _reload(server, rollouts)
+        if any(changed):
+            await asyncio.to_thread(_reload, server, rollouts)
             for one in rollouts:
                 await one.flush()
         for one in rollouts:
@@ -243,7 +243,7 @@ async def _every_step_and_back(server: NatsServer, folder: Path) -> None:
         await one.stop()
 
 
-async def _reload(server: NatsServer, rollouts: list[Rollout]) -> None:
+def _reload(server: NatsServer, rollouts: list[Rollout]) -> None:
     kept = server.config.read_text().split("accounts {")[0]
     text = "\n".join(
         [
@@ -252,10 +252,4 @@ async def _reload(server: NatsServer, rollouts: list[Rollout]) -> None:
         ]
     )
     server.config.write_text(f"{kept}accounts {{ {text} }}")
-    done = server.log.read_text().count("Reloaded server configuration")
-    server.process.send_signal(signal.SIGHUP)
-    for _ in range(200):
-        if server.log.read_text().count("Reloaded server configuration") > done:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(server.log.read_text()[-800:])
+    reload(server)
