@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,9 @@ SUBJECTS = 10
 SIGMAS = 5.5
 
 
-@contextmanager
 def serving(
     accounts: Sequence[AccountMappings], cluster: str | None = None
-) -> Iterator[NatsServer]:
+) -> AbstractContextManager[NatsServer]:
     """A server with one account for each set of mappings, A0, A1 and so on, with a user alike."""
     lines = [f"server_name: {cluster}", f"cluster {{ name: {cluster} }}"] if cluster else []
     lines.append("accounts {")
@@ -52,8 +51,7 @@ def serving(
         user = f"users: [{{user: A{number}, password: secret}}]"
         lines.append(f"  A{number} {{ {user}, mappings {{ {entries} }} }}")
     lines.append("}")
-    with nats_server("\n".join(lines)) as server:
-        yield server
+    return nats_server("\n".join(lines))
 
 
 def quoted(text: str) -> str:
@@ -79,15 +77,11 @@ def allowed(account: AccountMappings, subject: str, got: str | None) -> bool:
         outcome.subject is got
         if outcome.subject is None or got is None
         else agrees(outcome.subject, got)
-        for outcome in _possible(account, subject)
+        for first in account.mappings
+        for outcome, _ in AccountMappings(
+            [first, *(mapping for mapping in account.mappings if mapping is not first)]
+        ).outcomes(subject)
     )
-
-
-def _possible(account: AccountMappings, subject: str) -> Iterator[Outcome]:
-    for first in account.mappings:
-        rest = [mapping for mapping in account.mappings if mapping is not first]
-        for outcome, _ in AccountMappings([first, *rest]).outcomes(subject):
-            yield outcome
 
 
 def _account(generator: Generator) -> AccountMappings:

@@ -36,9 +36,8 @@ def _user(name: str) -> str:
     return f"users: [{{user: {name}, password: secret}}]"
 
 
-def _import(imported: AccountImport, exporter: str, to: str | None = None) -> str:
-    to = imported.to if to is None else to
-    destination = f", to: {quoted(to)}" if to else ""
+def _import(imported: AccountImport, exporter: str) -> str:
+    destination = f", to: {quoted(imported.to)}" if imported.to else ""
     subject = quoted(imported.subject)
     return f"{{{imported.kind}: {{account: {exporter}, subject: {subject}}}{destination}}}"
 

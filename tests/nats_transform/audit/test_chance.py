@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -22,8 +21,8 @@ from nats_transform.audit import (
 )
 from nats_transform.audit.chance import KEYS, STRETCH, Draws
 from nats_transform.audit.levels import CHANCE
+from tests.nats_transform.audit.counts import hour
 
-START = datetime(2026, 3, 1, tzinfo=UTC)
 MESSAGES, CUSTOMERS = 100 * STRETCH, 100
 
 
@@ -42,8 +41,8 @@ def audit(
     draws.add_order(places[: len(places) // STRETCH * STRETCH])
     draws.add_keys(keys * 7919 % KEYS, places)
     tallies = [
-        Tally(None, START + timedelta(hours=hour), (end,), int((part == n).sum()))
-        for hour, part in enumerate(np.array_split(places, 24))
+        Tally(None, hour(number), (end,), int((part == n).sum()))
+        for number, part in enumerate(np.array_split(places, 24))
         for n, end in enumerate(ends)
     ]
     scope = (0, source, None)

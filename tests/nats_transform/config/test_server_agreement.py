@@ -153,13 +153,11 @@ def test_the_server_reads_what_we_read(tmp_path: Path, seed: int) -> None:
     for _ in range(TEXTS):
         text = text_of(chance)
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
-        theirs = verdict(path)
+        theirs, refused = verdict(path), ""
         try:
             tree = parse_server_config(path)
         except InvalidConfig as error:
             refused = told(error)
-        else:
-            refused = ""
         if refused:
             assert not theirs.is_read or on_purpose(text, refused), (text, refused)
             seen["refused"] += 1
@@ -286,13 +284,11 @@ def test_the_server_takes_the_mappings_that_we_take(tmp_path: Path, seed: int) -
     for _ in range(MAPPINGS):
         text = configs.one()
         path.write_bytes(text.encode())
-        theirs = verdict(path)
+        theirs, refused = verdict(path), ""
         try:
             account_mappings(parse_server_config(path))
         except InvalidConfig as error:
             refused = told(error)
-        else:
-            refused = ""
         if "same-key-twice" in refused:
             continue  # the server takes either at random
         if refused:

@@ -13,7 +13,6 @@ from nats_transform import AccountMappings, Destination, Mapping, NatsTransformE
 from nats_transform.kernel import compile_mappings
 from nats_transform.mappings.subject import encode
 from tests.nats_transform.kernel.comparing import (
-    LAYOUTS,
     Message,
     compare,
     mappings_case,
@@ -42,11 +41,7 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_layouts(layout: Callable[[Sequence[str | None]], pa.Array]) -> None:
-    compare(mappings_case(MAPPINGS, MESSAGES), text=layout)
-
-
+# Those of most arrays are in test_differential.py.
 OTHER_LAYOUTS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "view": lambda array: array.cast(pa.binary_view()),
     "large-string": lambda array: array.cast(pa.large_binary()).view(pa.large_string()),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from nats_transform import AccountMappings, Destination, Mapping, Transform
-from nats_transform.kernel import Program, compile_mappings
+from nats_transform.kernel import Program
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.rules import End, Ends, Rule, State
 from nats_transform.mappings.mapping import Fate
@@ -68,13 +67,7 @@ def test_transforms_in_one_account() -> None:
 def test_mappings(row: dict[str, Any]) -> None:
     mappings, cluster = cases.account(row["mappings"]), row.get("cluster")
     messages = [Message(row["subject"], cluster, seq=seq) for seq in range(300)]
-    case = mappings_case(mappings, [*messages, Message("none")])
-    compare(case)
-    batch = compile_mappings(mappings).apply(
-        texts([m.subject for m in messages]), cluster=cluster, stream="S", seq=pa.array(range(300))
-    )
-    ends = {outcome.subject or str(outcome.fate) for outcome in outcomes(batch)}
-    assert ends == set(row["outcomes"])
+    compare(mappings_case(mappings, [*messages, Message("none")]))
 
 
 STREAMS = [row for row in cases.load("streams.yaml") if "refused" not in row]

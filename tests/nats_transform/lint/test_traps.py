@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -26,10 +25,10 @@ from nats_transform.audit import (
     assess,
 )
 from nats_transform.audit.chance import KEYS, STRETCH, Draws
+from tests.nats_transform.audit.counts import hour
 
-START = datetime(2026, 3, 1, tzinfo=UTC)
 SOURCE, SCOPE = "a.*", (0, "a.*", None)
-HOURS = [START + timedelta(hours=n) for n in range(24)]
+HOURS = [hour(n) for n in range(24)]
 ENDS = ("v1.$1", "v2.$1", "v3.$1")
 
 
