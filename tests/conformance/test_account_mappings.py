@@ -20,13 +20,13 @@ from nats_transform import (
     InvalidConfig,
     InvalidTransform,
     Mapping,
-    Outcome,
     load,
 )
 from nats_transform.mappings.subject import literal_fault
 from tests import cases
 from tests.conformance.client import Client
 from tests.conformance.generate import Generator, agrees
+from tests.nats_transform.mappings.test_mapping import end_of
 from tests.support.refused import refused
 
 pytestmark = pytest.mark.server
@@ -163,7 +163,7 @@ def test_generated_weights(seed: int) -> None:
         for number, account in enumerate(accounts):
             exact: Counter[str] = Counter()
             for outcome, percent in account.outcomes("a.b", "west"):
-                exact[_end(outcome)] += percent
+                exact[end_of(outcome)] += percent
             _compare_frequencies(exact, server, number, "a.b")
 
 
@@ -185,10 +185,6 @@ def _weighted(generator: Generator) -> Mapping:
             totals[destination.cluster] += destination.weight
             kept.append(destination)
     return Mapping(source, kept)
-
-
-def _end(outcome: Outcome) -> str:
-    return outcome.subject if outcome.subject is not None else str(outcome.fate)
 
 
 def _compare_frequencies(

@@ -22,7 +22,7 @@ from tests.support.rules import mapping, mappings
 CASES = [pytest.param(case, id=case["id"]) for case in cases.load("mappings.yaml")]
 
 
-def _end(outcome: Outcome) -> str:
+def end_of(outcome: Outcome) -> str:
     return outcome.subject if outcome.subject is not None else str(outcome.fate)
 
 
@@ -37,8 +37,8 @@ def test_the_cases(case: dict[str, Any]) -> None:
     subject, cluster = case["subject"], case.get("cluster")
     exact: Counter[str] = Counter()
     for outcome, percent in account.outcomes(subject, cluster):
-        exact[_end(outcome)] += percent
-    drawn = Counter(_end(account.apply(subject, cluster, draw)) for draw in range(100))
+        exact[end_of(outcome)] += percent
+    drawn = Counter(end_of(account.apply(subject, cluster, draw)) for draw in range(100))
     assert exact == case["outcomes"]
     assert drawn == case["outcomes"]
 

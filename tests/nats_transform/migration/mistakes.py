@@ -178,14 +178,6 @@ def partitioned(prefix: str, count: int) -> dict[str, int]:
 
 MISTAKES = [
     Mistake(
-        "collision",
-        REGIONS,
-        side('"orders.*.*": "shop.$2"', SHOP, stored={"S": {"shop.1": 8, "shop.2": 2}}),
-        side('"orders.*.*": "shop.$2.$1"', SHOP, stored={"S": REGIONS_MOVED}),
-        [("error", "collision", 8, 2), ("warning", "irreversible", 10, 3)],
-        [("warning", "wildcards-dropped")],
-    ),
-    Mistake(
         "limit-of-a-subject",
         REGIONS,
         side('"orders.*.*": "shop.$2"', SIX_OF_EACH, stored={"S": {"shop.1": 6, "shop.2": 2}}),

@@ -28,25 +28,9 @@ def test_what_is_planned_around(one: Situation, tmp_path: Path) -> None:
     assert steps(one.plan(tmp_path)) == [one.text(line) for line in one.planned]
 
 
-@pytest.mark.parametrize(
-    ("mappings", "code"),
-    [
-        pytest.param(
-            '"a": [{destination: b, weight: 60}, {destination: c, weight: 50}]',
-            "mapping-weights",
-            id="weights above 100",
-        ),
-        pytest.param('"a.*": "b.$2"', "index-out-of-range", id="a wildcard that is not there"),
-        pytest.param(
-            '"a": [{destination: b, weight: 50}, {destination: b, weight: 50, cluster: x}]',
-            "destination-twice-elsewhere",
-            id="a destination twice",
-        ),
-    ],
-)
-def test_mappings_that_the_server_refuses(mappings: str, code: str, tmp_path: Path) -> None:
-    with refused(InvalidConfig, "refused", reason=code) as caught:
-        Situation("refused", mappings).plan(tmp_path)
+def test_mappings_that_the_server_refuses(tmp_path: Path) -> None:
+    with refused(InvalidConfig, "refused", reason="index-out-of-range") as caught:
+        Situation("refused", '"a.*": "b.$2"').plan(tmp_path)
     assert caught.value.line == 1
 
 

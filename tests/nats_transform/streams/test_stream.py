@@ -115,11 +115,7 @@ def test_each_place_draws_for_itself_and_a_replay_repeats_it() -> None:
     config = parse_stream(
         {"name": "T", "sources": sources, "subject_transform": into, "republish": into}
     )
-    replays = [
-        *[source.replay for source in config.sources],
-        config.replay,
-        config.replay_republish,
-    ]
+    replays = [*(one.replay for one in (*config.sources, config)), config.replay_republish]
     once, again = (
         [
             tuple(replay("S", stream="S", seq=n, seed=seed).subject for n in range(200))
