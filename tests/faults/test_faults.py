@@ -227,9 +227,8 @@ def test_a_stream_that_changes_in_mid_ingest(
         nats = NatsSettings(servers=url, patience=20)
         given = IngestSettings(stream=stream.name, server=nats, warehouse=warehouse)
         if code:
-            with refused(ArchiveError, code) as told:
+            with refused(ArchiveError, code):
                 ingest(ON_DEMAND, given)
-            assert "\n" not in str(told.value)
             assert list(warehouse.folder.rglob("*.parquet")) == []
             return
         result = ingest(ON_DEMAND, given)
@@ -297,9 +296,8 @@ def test_a_disk_that_is_full_at_the_commit(
         return publish(*given, **more)
 
     monkeypatch.setattr(staging, "publish", full)
-    with refused(WarehouseError, "warehouse-unusable") as told:
+    with refused(WarehouseError, "warehouse-unusable"):
         ingest(spark, longer)
-    assert "\n" not in str(told.value)
     assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 101))
     monkeypatch.undo()
     fill.unlink()

@@ -112,7 +112,6 @@ def test_a_disk_that_is_full_while_tasks_write(
         file.truncate((disk / "fill").stat().st_size - 250_000)
     with refused(WarehouseError, "write-failed", reason=re.compile("No space left")) as told:
         job(engine, tmp_path)
-    assert "\n" not in str(told.value)
     assert str(disk) in str(told.value)
     assert state(tmp_path) == before
     (disk / "fill").unlink()

@@ -19,7 +19,7 @@ def refused(
     """Expects an error with this code, and these values among its fields.
 
     Values are compared as texts, a pattern is looked for in the text. A field that is an error
-    itself is compared by its code.
+    itself is compared by its code. Whatever the error says is one line.
     """
     with pytest.raises(kind) as caught:
         yield caught
@@ -28,6 +28,7 @@ def refused(
         error = error.errors()[0]["ctx"]["error"]
     assert isinstance(error, NatsTransformError), repr(error)
     assert error.code == code, str(error)
+    assert "\n" not in str(error)
     for name, wanted in fields.items():
         seen = _plain(error.fields[name])
         is_so = wanted.search(seen) if isinstance(wanted, re.Pattern) else seen == str(wanted)

@@ -27,9 +27,8 @@ def test_a_repository_among_the_files_of_another_one(tmp_path: Path) -> None:
         subprocess.run(["git", "config", f"core.{name}", value], cwd=folder, check=True)
     (folder / "server.conf").write_text('mappings { "a": "b" }')
     settings = AuditSettings(stream="S", mapping=folder / "server.conf", in_force="git")
-    with refused(AuditError, "git-unreadable", reason=re.compile("bare")) as told:
+    with refused(AuditError, "git-unreadable", reason=re.compile("bare")):
         periods_of(settings)
-    assert "\n" not in str(told.value)
     assert not trace.exists()
 
 
@@ -60,7 +59,6 @@ def test_links_of_a_repository(link: str, target: str, is_followed: bool, tmp_pa
     else:
         with refused(AuditError, "git-commit-invalid", reason="file-unreadable") as told:
             periods_of(settings)
-        assert "\n" not in str(told.value)
         assert re.search(f"{link}.*No such file", str(told.value))
 
 
@@ -185,5 +183,4 @@ def test_what_a_file_outside_the_repository_holds_is_not_read(tmp_path: Path) ->
     commit(file.parent, "2026-11-01T00:00:00Z")
     with refused(AuditError, "git-commit-invalid", reason="file-unreadable") as told:
         periods_of(AuditSettings(stream="S", mapping=file, in_force="git"))
-    assert "\n" not in str(told.value)
     assert re.search(r"server\.conf:1:\d+: .*secret.*No such file", str(told.value))

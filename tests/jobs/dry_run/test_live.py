@@ -150,9 +150,8 @@ def test_a_server_without_messages(candidate: Path) -> None:
     with nats_server(MAPPINGS) as empty:
         with Client(empty.url, "all") as client:
             client.request("$JS.API.STREAM.CREATE.ORDERS", STREAMS[0])
-        with refused(ArchiveError, "live-without-messages", what=re.compile("account")) as caught:
+        with refused(ArchiveError, "live-without-messages", what=re.compile("account")):
             tried(empty, candidate)
-        assert "\n" not in str(caught.value)
 
 
 def test_pages_of_a_real_server(server: NatsServer) -> None:
@@ -286,7 +285,6 @@ def test_pages_that_no_server_gives(said: Any, why: str) -> None:
     with serving(impostor), refused(ArchiveError, "stream-refused", reason="odd-answer") as caught:
         gathered(NatsSettings(servers=impostor.url))
     assert why in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_page_may_take_as_long_as_patience_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,9 +331,8 @@ def test_a_number_of_subjects_that_never_adds_up(
     info["state"]["num_subjects"] = 250_000
     message = {"message": {"seq": 1, "subject": subject}}
     impostor = Impostor(answers={"STREAM.INFO": info, "STREAM.MSG.GET": message})
-    with serving(impostor), refused(ArchiveError, "subjects-too-many") as caught:
+    with serving(impostor), refused(ArchiveError, "subjects-too-many"):
         gathered(NatsSettings(servers=impostor.url))
-    assert "\n" not in str(caught.value)
     assert sum("INFO" in asked for asked in impostor.asked) < 200
 
 

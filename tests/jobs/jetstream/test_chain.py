@@ -238,9 +238,8 @@ def test_a_server_that_freezes(
 @pytest.mark.slow
 def test_a_server_that_stays_away(own: NatsServer) -> None:
     stream = new_stream(own)
-    with refused(JobError, "replay-no-answer") as caught:
+    with refused(JobError, "replay-no-answer"):
         meanwhile(stream, 5000, 200, own.stop, patience=1.0)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_stream_that_is_purged(stream: Stream) -> None:

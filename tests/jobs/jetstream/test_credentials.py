@@ -487,9 +487,8 @@ def test_credentials_that_expire_in_mid_read(realm: Realm) -> None:
                 await asyncio.sleep(1)  # ten batches: longer than the credentials live
 
         started = time.monotonic()
-        with refused(ArchiveError, "credentials-refused", reason=re.compile("xpired")) as caught:
+        with refused(ArchiveError, "credentials-refused", reason=re.compile("xpired")):
             asyncio.run(read())
-        assert "\n" not in str(caught.value)
         assert time.monotonic() - started < nats.patience
 
 

@@ -105,9 +105,8 @@ REPLY = b"$JS.ACK.S.c.1.1.1.1.2"
 )
 def test_what_is_no_protocol(tmp_path: Path, pieces: Pieces, why: str) -> None:
     impostor = Impostor(pieces=pieces)
-    with refused(ArchiveError, "server-unreadable", reason=re.compile(why)) as e:
+    with refused(ArchiveError, "server-unreadable", reason=re.compile(why)):
         reading(impostor, tmp_path, patience=60)  # a busy machine needs time for all that is sent
-    assert "\n" not in str(e.value)
     assert impostor.sent < 4 * LARGEST_MESSAGE  # it goes on until the connection is closed
 
 
@@ -123,9 +122,8 @@ def test_what_is_no_protocol(tmp_path: Path, pieces: Pieces, why: str) -> None:
     ],
 )
 def test_a_first_line_that_no_server_sends(tmp_path: Path, info: bytes, code: str) -> None:
-    with refused(ArchiveError, code) as caught:
+    with refused(ArchiveError, code):
         reading(Impostor(info=info), tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 def with_state(**more: Any) -> dict[str, Any]:
@@ -164,7 +162,6 @@ def test_answers_that_no_server_gives(tmp_path: Path, answers: dict[str, Any], w
     with refused(ArchiveError, "stream-refused", reason="odd-answer") as caught:
         reading(Impostor(answers=answers), tmp_path)
     assert why in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

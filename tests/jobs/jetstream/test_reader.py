@@ -373,9 +373,8 @@ def test_a_stream_that_vanishes_in_mid_read(stream: Any, nats: NatsSettings, aga
                 thread.start()
                 thread.join()
 
-    with refused(ArchiveError, "read-recreated" if again else "read-deleted") as caught:
+    with refused(ArchiveError, "read-recreated" if again else "read-deleted"):
         asyncio.run(read())
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.timeout(60)
@@ -408,9 +407,8 @@ def test_a_server_that_stays_away(make_stream: Any, monkeypatch: pytest.MonkeyPa
 )
 def test_what_cannot_be_read(shared_stream: Any, options: dict[str, str], code: str) -> None:
     options = {"stream": shared_stream.name} | options
-    with refused(ArchiveError, code) as caught:
+    with refused(ArchiveError, code):
         read(shared_stream.server, **options)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", [{"stram": "x"}, {"since": "x"}], ids=["typo", "not-a-number"])

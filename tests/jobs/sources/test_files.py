@@ -116,9 +116,8 @@ def test_what_is_refused(
     folder: Path, names: tuple[str, ...], given: str, code: str, path: str
 ) -> None:
     fill(folder, *names)
-    with refused(ArchiveError, code, path=folder / path) as caught:
+    with refused(ArchiveError, code, path=folder / path):
         find(str(folder / given))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_pipe(folder: Path) -> None:

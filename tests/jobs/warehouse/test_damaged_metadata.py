@@ -57,7 +57,6 @@ def test_a_file_that_was_cut(warehouse: Warehouse, kind: str, part: float) -> No
     with refused(WarehouseError, "catalog-damaged", how="was cut or damaged") as told:
         sequences(warehouse)
     assert file.name in str(told.value)
-    assert "\n" not in str(told.value)
     maintained(warehouse)
 
 
@@ -133,9 +132,8 @@ def test_content_that_is_wrong(
     data = file.read_bytes()
     assert spoil(data) != data
     file.write_bytes(spoil(data))
-    with refused(WarehouseError, "catalog-damaged", path=re.compile(file.name)) as told:
+    with refused(WarehouseError, "catalog-damaged", path=re.compile(file.name)):
         sequences(warehouse)
-    assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("kind", [LIST, MANIFEST, METADATA])

@@ -139,9 +139,8 @@ def test_a_table_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_warehouse_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with refused(WarehouseError, "warehouse-unusable") as caught:
+    with refused(WarehouseError, "warehouse-unusable"):
         open_table(Warehouse(dir=tmp_path / "file"), MESSAGES, create=True)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_catalog_that_is_not_configured() -> None:
