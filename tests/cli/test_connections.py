@@ -16,8 +16,8 @@ import pytest
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.client import Client
 from tests.support.command import commands, nats_transform
+from tests.support.network import silent_after
 from tests.support.saying import says
-from tests.support.silence import silent_after
 
 CENSUS = ("--census", "census.parquet", "--candidate", "new.conf")
 COMMANDS = {

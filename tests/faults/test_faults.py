@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import itertools
 import json
 import os
 import random
 import re
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -20,11 +16,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlparse
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,15 +34,10 @@ from jobs.dry_run.run import dry_run
 from jobs.dry_run.simulate import SIMULATED
 from jobs.errors import ArchiveError, JobError, NoTable, WarehouseError
 from jobs.ingest import ingest
-from jobs.jetstream.connection import connection
-from jobs.jetstream.reader import read_range
-from jobs.jetstream.stream import JetStreamSettings, stream_state
-from jobs.session import SessionOnDemand
 from jobs.settings.audit import AuditSettings
 from jobs.settings.connection import NatsSettings
 from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
@@ -58,11 +48,14 @@ from nats_transform.config import load_mappings, mapping_version
 from tests.faults import FAULTS
 from tests.support.archive import sequences
 from tests.support.command import nats_transform
+from tests.support.disks import fill, small_disk
 from tests.support.exporting import Exporting
+from tests.support.jobs import HERE
+from tests.support.network import network
 from tests.support.postgres import postgres
 from tests.support.refused import refused
 from tests.support.saying import says
-from tests.support.streams import Stream, new_stream
+from tests.support.streams import Stream, column_of, new_stream
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -77,73 +70,6 @@ def test_the_table_names_tests_that_exist(test: str) -> None:
 
 
 # --- The network ----------------------------------------------------------------------------------
-
-
-@contextmanager
-def network(server: str, treat: Callable[[int, bytes], tuple[bytes, float, bool]]) -> Iterator[str]:
-    """A relay in front of a server, and its URL.
-
-    Args:
-        server: URL of the server.
-        treat: gets the number of the connection and what the server sent; returns what goes on to
-            the client, after how many seconds, and whether the connection breaks then.
-    """
-    address = urlparse(server)
-    sockets: list[socket.socket] = []
-    threads: list[threading.Thread] = []
-
-    def pump(source: socket.socket, to: socket.socket, number: int | None) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                passed, seconds, breaks = (
-                    (data, 0, False) if number is None else treat(number, data)
-                )
-                time.sleep(seconds)
-                to.sendall(passed)
-                if breaks:
-                    break
-        for one in (source, to):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def accept(listening: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            for number in itertools.count():
-                client = listening.accept()[0]
-                upstream = socket.create_connection((address.hostname, address.port))
-                sockets.extend([client, upstream])
-                for ends in ((client, upstream, None), (upstream, client, number)):
-                    threads.append(threading.Thread(target=pump, args=ends))
-                    threads[-1].start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        acceptor = threading.Thread(target=accept, args=(listening,))
-        acceptor.start()
-        try:
-            yield f"nats://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            listening.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept
-            acceptor.join()
-            for one in sockets:
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-            for thread in threads:
-                thread.join()
-            for one in sockets:
-                one.close()
-
-
-def read_all(url: str, stream: str, last: int) -> list[int]:
-    nats = NatsSettings(servers=url, patience=60)
-    settings = JetStreamSettings(stream=stream, batch=200)
-
-    async def work() -> list[int]:
-        async with connection(nats) as client:
-            state = await stream_state(client, stream)
-        batches = read_range(nats, settings, 1, last, state)
-        return [seq async for batch in batches for seq in batch.column("seq").to_pylist()]
-
-    return asyncio.run(work())
 
 
 @pytest.fixture
@@ -169,7 +95,8 @@ def test_connections_that_break_in_mid_message(stream: Stream) -> None:
         return data[:left], 0.0, True
 
     with network(stream.server.url, treat) as url:
-        assert read_all(url, stream.name, 3000) == list(range(1, 3001))
+        nats = NatsSettings(servers=url, patience=60)
+        assert column_of(nats, stream.name, "seq", batch=200) == list(range(1, 3001))
     assert broken["times"] >= 4
 
 
@@ -178,7 +105,8 @@ def test_a_slow_network(stream: Stream) -> None:
     """Half a megabyte, a little at a time."""
     stream.count(1000, 500)
     with network(stream.server.url, lambda _, data: (data, 0.05, False)) as url:
-        assert read_all(url, stream.name, 1000) == list(range(1, 1001))
+        nats = NatsSettings(servers=url, patience=60)
+        assert column_of(nats, stream.name, "seq", batch=200) == list(range(1, 1001))
 
 
 async def purged(js: Any, stream: str) -> None:
@@ -196,10 +124,6 @@ async def deleted(js: Any, stream: str) -> None:
 async def made_anew(js: Any, stream: str) -> None:
     await js.delete_stream(stream)
     await js.add_stream(name=stream, subjects=[f"{stream}.>"])
-
-
-# For jobs on little data: it starts no JVM for them.
-ON_DEMAND = SessionOnDemand(SparkSettings())
 
 
 @pytest.mark.server
@@ -228,10 +152,10 @@ def test_a_stream_that_changes_in_mid_ingest(
         given = IngestSettings(stream=stream.name, server=nats, warehouse=warehouse)
         if code:
             with refused(ArchiveError, code):
-                ingest(ON_DEMAND, given)
+                ingest(HERE, given)
             assert list(warehouse.folder.rglob("*.parquet")) == []
             return
-        result = ingest(ON_DEMAND, given)
+        result = ingest(HERE, given)
     assert seen["changes"] == 1
     rows = open_table(warehouse, MESSAGES).scan().to_arrow().sort_by("seq")
     held = rows["seq"].to_pylist()
@@ -239,7 +163,7 @@ def test_a_stream_that_changes_in_mid_ingest(
     assert (result.messages, result.gaps) == (len(held), count - len(held))
     assert held == sorted({*held} | {*range(count - 99, count + 1)})
     assert rows["data"].to_pylist() == [b"%d " % (seq - 1) + b"x" * 1000 for seq in held]
-    assert ingest(ON_DEMAND, given.model_copy(update={"server": NatsSettings(
+    assert ingest(HERE, given.model_copy(update={"server": NatsSettings(
         servers=stream.server.url)})).added == 0  # fmt: skip
 
 
@@ -265,34 +189,23 @@ MINUTES = [START + timedelta(minutes=n) for n in range(200)]
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a disk that is full in a moment takes a mount, which needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "2m") as folder:
+        yield folder
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_disk_that_is_full_at_the_commit(
-    spark: SparkSession, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warehouse = Warehouse(dir=small_disk / "warehouse")
+    warehouse = Warehouse(dir=disk / "warehouse")
     assert ingest(spark, settings(dump(tmp_path, MINUTES[:100]), warehouse)).messages == 100
     longer = settings(dump(tmp_path, MINUTES), warehouse)
-    publish, fill = staging.publish, small_disk / "fill"
+    publish, filled = staging.publish, disk / "fill"
 
     def full(*given: Any, **more: Any) -> int:
-        with fill.open("wb", buffering=0) as file:
-            try:
-                while file.write(b"x" * 4096):
-                    pass
-            except OSError:
-                pass
+        fill(filled)
         return publish(*given, **more)
 
     monkeypatch.setattr(staging, "publish", full)
@@ -300,7 +213,7 @@ def test_a_disk_that_is_full_at_the_commit(
         ingest(spark, longer)
     assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 101))
     monkeypatch.undo()
-    fill.unlink()
+    filled.unlink()
     assert ingest(spark, longer).messages == 200
     assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 201))
 
@@ -379,29 +292,27 @@ def test_postgres_that_is_gone_at_the_commit(
 
 @pytest.mark.spark
 def test_a_temporary_folder_that_is_full(
-    spark: SparkSession, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tables of a dry run are temporary files, if there is room."""
     warehouse = Warehouse(dir=tmp_path / "warehouse")
     ingest(spark, settings(dump(tmp_path, MINUTES), warehouse))
     (tmp_path / "new.conf").write_text('mappings { "a.*": "b.$1" }')
-    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
     wanted = DryRunSettings(
         stream="S", candidate=tmp_path / "new.conf", warehouse=warehouse, exact=True
     )
     assert dry_run(spark, wanted).dry_run.messages == 200
-    with (small_disk / "fill").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(b"x" * 4096):
-            pass
-    with refused(JobError, "no-room-for-temporary-files", folder=small_disk):
+    fill(disk / "fill")
+    with refused(JobError, "no-room-for-temporary-files", folder=disk):
         dry_run(spark, wanted)
 
 
-def test_a_disk_that_is_full_for_a_file(small_disk: Path, tmp_path: Path) -> None:
+def test_a_disk_that_is_full_for_a_file(disk: Path, tmp_path: Path) -> None:
     """What a command writes for people is whole or as it was, and a backup is not there."""
     made = Exporting(tmp_path)
     names = ("report.html", "census.parquet", "tables", "backup")
-    page, census, tables, backup = (str(small_disk / name) for name in names)
+    page, census, tables, backup = (str(disk / name) for name in names)
     of = ("--stream", "S", "--warehouse", str(made.warehouse.folder))
     tried = ("dry-run", *of, "--candidate", str(made.mapping))
     commands = [
@@ -412,19 +323,17 @@ def test_a_disk_that_is_full_for_a_file(small_disk: Path, tmp_path: Path) -> Non
     ]
 
     def contents() -> dict[Path, bytes]:
-        return {p: p.read_bytes() for p in small_disk.rglob("*") if p.is_file() and p.stem != "x"}
+        return {p: p.read_bytes() for p in disk.rglob("*") if p.is_file() and p.stem != "x"}
 
     assert [nats_transform(*command)[0] for command in commands[:3]] == [0, 0, 0]
     before = contents()
-    with (small_disk / "x").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(b"x" * 4096):
-            pass
+    fill(disk / "x")
     for command in commands:
         code, out, err = nats_transform(*command)
         assert (code, out, err.count("\n")) == (2, "", 1), err
         assert "No space" in err or says(err, "new-backup-no-room"), err
         assert contents() == before
-    (small_disk / "x").unlink()
+    (disk / "x").unlink()
     assert nats_transform(*commands[-1])[0] == 0
 
 
@@ -496,7 +405,7 @@ def test_a_warehouse_that_may_only_be_read(
 def test_a_simulation_that_is_killed(tmp_path: Path) -> None:
     """Once its table is made, once messages are written, and once when they are published."""
     warehouse = Warehouse(dir=tmp_path / "warehouse")
-    ingest(ON_DEMAND, settings(dump(tmp_path, MINUTES), warehouse))
+    ingest(HERE, settings(dump(tmp_path, MINUTES), warehouse))
     (tmp_path / "new.conf").write_text('mappings { "a.0": "b.0" }')
     (tmp_path / "streams").mkdir()
     (tmp_path / "streams" / "B.json").write_text('{"config": {"name": "B", "subjects": ["b.*"]}}')

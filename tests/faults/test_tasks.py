@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,14 +15,15 @@ from pyspark.sql import SparkSession
 
 from jobs.errors import JobError, WarehouseError
 from jobs.ingest import ingest
-from jobs.session import SessionOnDemand, Spark
+from jobs.session import Spark
 from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import data_files, open_table
+from tests.support.disks import fill, small_disk
+from tests.support.jobs import HERE
 from tests.support.refused import refused
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -38,21 +37,15 @@ Job = Callable[[Spark, Path], Any]
 def engine(request: pytest.FixtureRequest) -> Spark:
     """What runs the tasks: threads of this process, or the session of the tests."""
     if request.param == "process":
-        return SessionOnDemand(SparkSettings())
+        return HERE
     session: SparkSession = request.getfixturevalue("spark")
     return session
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a disk that is full in a moment takes a mount, which needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", "4m") as folder:
+        yield folder
 
 
 def write_inputs(folder: Path, days: int) -> None:
@@ -105,9 +98,7 @@ def test_a_disk_that_is_full_while_tasks_write(
     if job is transforms:
         ingests(engine, tmp_path)
     before = state(tmp_path)
-    with (disk / "fill").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(b"x" * 4096):
-            pass
+    fill(disk / "fill")
     with (disk / "fill").open("r+b") as file:  # a catalog and the first task find room
         file.truncate((disk / "fill").stat().st_size - 250_000)
     with refused(WarehouseError, "write-failed", reason=re.compile("No space left")) as told:

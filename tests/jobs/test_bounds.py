@@ -24,8 +24,8 @@ import pytest
 from nats_transform.backup.s2 import IDENTIFIER, LARGEST_BLOCK, chunk
 from tests.support.backups import END, archive, entry, state_of, varint
 from tests.support.impostor import INFO_OF_STREAM, Impostor, message, serving
+from tests.support.network import silent_after
 from tests.support.saying import says
-from tests.support.silence import silent_after
 
 pytestmark = pytest.mark.slow
 

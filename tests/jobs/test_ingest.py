@@ -40,8 +40,8 @@ from jobs.warehouse.tables import open_table, snapshot_properties
 from nats_transform.kernel.coverage import Coverage
 from tests.support.archive import rows_of
 from tests.support.digest import digest_of
+from tests.support.network import silent_after
 from tests.support.refused import refused
-from tests.support.silence import silent_after
 from tests.support.stream_backups import back_up, restore
 
 pytestmark = pytest.mark.server

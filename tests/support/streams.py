@@ -13,7 +13,11 @@ from urllib.parse import urlparse
 
 from nats import connect
 
+from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
+from jobs.jetstream.reader import read_range
+from jobs.jetstream.stream import JetStreamSettings, stream_state
+from jobs.settings.connection import NatsSettings
 
 Raw = tuple[bytes, bytes, bytes]  # subject, header block (perhaps empty), payload
 
@@ -97,3 +101,26 @@ def new_stream(default: NatsServer, server: NatsServer | None = None, **config: 
         config.setdefault("subjects", [f"{stream.name}.>"])
     stream.run(lambda js: js.add_stream(name=stream.name, **config))
     return stream
+
+
+def column_of(
+    nats: NatsSettings, stream: str, column: str, last: int | None = None, **settings: Any
+) -> list[Any]:
+    """A column of a stream's messages, up to the last one or the one given, as the reader gives it.
+
+    Args:
+        nats: how to reach the server.
+        stream: its name.
+        column: of the table `messages`.
+        last: the last sequence that is asked for.
+        settings: more of `JetStreamSettings`.
+    """
+    wanted = JetStreamSettings(stream=stream, **settings)
+
+    async def read() -> list[Any]:
+        async with connection(nats) as client:
+            state = await stream_state(client, stream)
+        batches = read_range(nats, wanted, 1, state.last if last is None else last, state)
+        return [value async for batch in batches for value in batch.column(column).to_pylist()]
+
+    return asyncio.run(read())

@@ -19,32 +19,22 @@ from nats import connect
 import jobs.jetstream.chain
 from jobs.errors import JobError
 from jobs.jetstream.chain import Chain, StreamLost
-from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
-from jobs.jetstream.reader import read_range
-from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.settings.connection import NatsSettings
-from tests.faults.test_faults import network
+from tests.support.network import network
 from tests.support.refused import refused
 from tests.support.replayer import replay
 from tests.support.restarting import restart
-from tests.support.streams import Stream, new_stream
+from tests.support.streams import Stream, column_of, new_stream
 
 pytestmark = pytest.mark.server
 
 
 def stored(stream: Stream) -> list[int]:
     """The messages of the replay that the stream holds, in order; those of others are left out."""
-
-    async def read() -> list[int]:
-        nats = NatsSettings(servers=stream.server.url)
-        async with connection(nats) as client:
-            state = await stream_state(client, stream.name)
-        batches = read_range(nats, JetStreamSettings(stream=stream.name), 1, state.last, state)
-        return [int(data) async for b in batches for data in b.column("data").to_pylist()]
-
-    return [number for number in asyncio.run(read()) if number > 0]
+    numbers = map(int, column_of(NatsSettings(servers=stream.server.url), stream.name, "data"))
+    return [number for number in numbers if number > 0]
 
 
 def sent(stream: Stream, count: int, **more: Any) -> Chain:
@@ -60,15 +50,7 @@ def test_in_order_and_only_once(stream: Stream) -> None:
 
 def test_a_rate_holds_in_every_second(stream: Stream) -> None:
     sent(stream, 15, rate=10)
-
-    async def times() -> list[int]:
-        nats = NatsSettings(servers=stream.server.url)
-        async with connection(nats) as client:
-            state = await stream_state(client, stream.name)
-        batches = read_range(nats, JetStreamSettings(stream=stream.name), 1, state.last, state)
-        return [ns async for batch in batches for ns in batch.column("ts_ns").to_pylist()]
-
-    came = asyncio.run(times())
+    came = column_of(NatsSettings(servers=stream.server.url), stream.name, "ts_ns")
     assert len(came) == 15
     # Any eleven take nearly a second; half of it says that none had waited for others.
     assert min(b - a for a, b in zip(came, came[10:], strict=False)) > 5 * 10**8

@@ -35,8 +35,9 @@ from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from tests.support.jwt_signing import credentials, new_key, operator_config, public, seed
+from tests.support.network import silent_after
 from tests.support.refused import refused
-from tests.support.silence import silent_after
+from tests.support.streams import column_of
 
 pytestmark = pytest.mark.server
 
@@ -63,14 +64,7 @@ def read_all(settings: NatsSettings) -> list[bytes]:
     """The payloads of the stream, read with the settings as a task gets them."""
     nats = pickle.loads(pickle.dumps(settings))  # noqa: S301 - our own
     assert nats == settings
-
-    async def read() -> list[bytes]:
-        async with connection(nats) as client:
-            state = await stream_state(client, STREAM)
-        batches = read_range(nats, JetStreamSettings(stream=STREAM), 1, state.last, state)
-        return [data async for b in batches for data in b.column("data").to_pylist()]
-
-    return asyncio.run(read())
+    return column_of(nats, STREAM, "data")
 
 
 def why_refused(settings: NatsSettings, code: str | None = None) -> str:

@@ -33,10 +33,10 @@ from jobs.settings.connection import NatsSettings
 from jobs.sources.source import StreamSource
 from jobs.warehouse.rows import SCHEMA
 from nats_transform.kernel.coverage import Coverage
-from tests.faults.test_faults import network
+from tests.support.network import network
 from tests.support.refused import refused
 from tests.support.restarting import restart
-from tests.support.streams import Stream
+from tests.support.streams import Stream, column_of
 
 pytestmark = pytest.mark.server
 
@@ -104,20 +104,6 @@ def block_of(row: Any) -> bytes:
     return format_headers((pair["name"], pair["value"]) for pair in row.headers)
 
 
-def read_all(nats: NatsSettings, settings: JetStreamSettings, last: int) -> list[int]:
-    """The sequences that a reader gives, without Spark."""
-
-    async def read() -> list[int]:
-        async with connection(nats) as client:
-            state = await stream_state(client, settings.stream)
-        found: list[int] = []
-        async for batch in read_range(nats, settings, 1, last, state):
-            found += batch.column("seq").to_pylist()
-        return found
-
-    return asyncio.run(read())
-
-
 def test_odd_messages_come_back_byte_for_byte(make_stream: Any) -> None:
     stream = make_stream(allow_rollup_hdrs=True)
     odd = [param.values[0] for param in ODD]
@@ -153,15 +139,8 @@ def test_messages_of_eight_mebibytes(make_stream: Any) -> None:
         stream = make_stream(server=server)
         stream.publish((b"large", b"", bytes([n]) * size) for n, size in enumerate(sizes))
         nats = NatsSettings(servers=server.url)
-        settings = JetStreamSettings(stream=stream.name, batch_bytes=1024 * 1024)
-
-        async def read() -> list[bytes]:
-            async with connection(nats) as client:
-                state = await stream_state(client, stream.name)
-            batches = read_range(nats, settings, 1, 5, state)
-            return [data async for b in batches for data in b.column("data").to_pylist()]
-
-        assert asyncio.run(read()) == [bytes([n]) * size for n, size in enumerate(sizes)]
+        payloads = column_of(nats, stream.name, "data", batch_bytes=1024 * 1024)
+        assert payloads == [bytes([n]) * size for n, size in enumerate(sizes)]
 
 
 @pytest.mark.timeout(60)
@@ -183,10 +162,9 @@ def test_gaps_and_a_purged_head(stream: Any, nats: NatsSettings, batch: int) -> 
     stream.count(200)
     stream.run(lambda js: js.purge_stream(stream.name, seq=31))
     stream.delete(40, 41, 42, 100, 199, 200)
-    settings = JetStreamSettings(stream=stream.name, batch=batch)
     expected = [n for n in range(31, 199) if n not in (40, 41, 42, 100)]
-    assert read_all(nats, settings, 200) == expected
-    assert read_all(nats, settings, 41) == [n for n in expected if n < 40]
+    assert column_of(nats, stream.name, "seq", batch=batch) == expected
+    assert column_of(nats, stream.name, "seq", 41, batch=batch) == [n for n in expected if n < 40]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +235,7 @@ def test_streams_that_forbid_deletes_and_mirrors(make_stream: Any, nats: NatsSet
     while mirror.info().state.messages < 50:  # pytest's timeout ends it
         time.sleep(0.05)
     for name in (origin.name, mirror.name):
-        assert read_all(nats, JetStreamSettings(stream=name), 50) == list(range(1, 51))
+        assert column_of(nats, name, "seq") == list(range(1, 51))
 
 
 def test_nothing_is_left_and_nobody_is_disturbed(stream: Any, nats: NatsSettings) -> None:
@@ -272,7 +250,7 @@ def test_nothing_is_left_and_nobody_is_disturbed(stream: Any, nats: NatsSettings
 
     before = stream.run(half)
     state = stream.info().state
-    assert len(read_all(nats, JetStreamSettings(stream=stream.name), 100)) == 100
+    assert len(column_of(nats, stream.name, "seq")) == 100
 
     async def look(js: Any) -> Any:
         return await js.consumers_info(stream.name)
@@ -322,7 +300,7 @@ def test_a_message_that_takes_longer_than_silence(
     monkeypatch.setattr("jobs.jetstream.pull.SILENCE_SECONDS", 1.0)
     with network(stream.server.url, lambda _, data: (data, len(data) / 200_000, False)) as slow:
         nats = NatsSettings(servers=slow, patience=1)
-        assert read_all(nats, JetStreamSettings(stream=stream.name), 1) == [1]
+        assert column_of(nats, stream.name, "seq") == [1]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import socket
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from tests.support.impostor import INFO_OF_STREAM, Impostor, serving
+from tests.support.network import network
 from tests.support.spark_cluster import free_port
 
 pytestmark = pytest.mark.server
@@ -38,33 +37,8 @@ MESSAGES, SIZE = 10_000, 10_000
 BYTES_PER_SECOND = 3_000_000
 
 
-@contextmanager
-def slow_way(port: int) -> Iterator[int]:
-    """Another port of a server, through which bytes come slowly."""
-
-    def pump(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                time.sleep(len(data) / BYTES_PER_SECOND)
-                target.sendall(data)
-        for each in source, target:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
-    def accept(listening: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = listening.accept()
-                behind = socket.create_connection(("127.0.0.1", port))
-                for ends in ((client, behind), (behind, client)):
-                    threading.Thread(target=pump, args=ends, daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=accept, args=(listening,), daemon=True).start()
-        try:
-            yield listening.getsockname()[1]
-        finally:
-            listening.shutdown(socket.SHUT_RDWR)
+def slowly(_: int, data: bytes) -> tuple[bytes, float, bool]:
+    return data, len(data) / BYTES_PER_SECOND, False
 
 
 @dataclass
@@ -102,11 +76,13 @@ async def until(works: Callable[[], Awaitable[object]]) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     ports = [free_port() for _ in range(3)]
+    direct = [f"nats://127.0.0.1:{port}" for port in ports[:2]]
 
-    def start(number: int, ways: list[int], stack: ExitStack) -> NatsServer:
-        routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ways)
+    def start(number: int, ways: list[str], stack: ExitStack) -> NatsServer:
         listen = f"listen: 127.0.0.1:{ports[number]}, no_advertise: true"
-        config = f"server_name: n{number}\ncluster {{ name: C, {listen}, routes: [{routes}] }}"
+        config = (
+            f"server_name: n{number}\ncluster {{ name: C, {listen}, routes: [{', '.join(ways)}] }}"
+        )
         return stack.enter_context(nats_server(config, tmp_path / f"n{number}"))
 
     async def fill(url: str, third: ExitStack) -> None:
@@ -123,10 +99,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         await client.close()
 
     with ExitStack() as stack, ExitStack() as third:
-        first, _ = (start(number, ports[:2], stack) for number in range(2))
-        start(2, ports[:2], third)
+        first, _ = (start(number, direct, stack) for number in range(2))
+        start(2, direct, third)
         asyncio.run(fill(first.url, third))
-        start(2, [stack.enter_context(slow_way(port)) for port in ports[:2]], stack)
+        start(2, [stack.enter_context(network(way, slowly)) for way in direct], stack)
         yield Cluster(NatsSettings(servers=first.url, patience=300))
 
 
