@@ -26,7 +26,7 @@ class Impostor:
     Attributes:
         info: its first line.
         answers: the answer to each request of the API, by the start of its subject without the
-            prefix.
+            prefix; or a function that gives it, from the body of the request.
         messages: how many messages a consumer from the first sequence on has.
         pieces: what it sends for a pull request, from the inbox and the number of its
             subscription; it goes on until nobody reads it any more.
@@ -95,6 +95,8 @@ class Impostor:
         start = subject.removeprefix("$JS.API.")
         names = sorted(known, key=len, reverse=True)
         answer = next((known[name] for name in names if start.startswith(name)), {})
+        if callable(answer):
+            answer = answer(json.loads(body))
         text = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         writer.write(b"MSG %s %s %d\r\n%s\r\n" % (inbox, sid, len(text), text))
 

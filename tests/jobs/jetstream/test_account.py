@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,51 +13,22 @@ import pytest
 from jobs.errors import ArchiveError
 from jobs.jetstream import account
 from jobs.jetstream.account import account_files
-from jobs.jetstream.process import nats_server
 from jobs.settings.connection import NatsSettings
 from nats_transform.errors import sentence
-from tests.conformance.client import Client
+from tests.support.impostor import Impostor, serving
 from tests.support.refused import refused
 
-pytestmark = pytest.mark.server
-
-Answer = Callable[[str, int], bytes]
 STREAM, CONSUMER = "js.STREAM.LIST", "js.CONSUMER.LIST.S"
 
 
-@pytest.fixture(scope="module")
-def nats() -> Iterator[NatsSettings]:
-    """A server, asked under a prefix at which it leaves the answers to another client."""
-    with nats_server() as server:
-        yield NatsSettings(servers=server.url, js_api_prefix="js")
-
-
 @contextmanager
-def answering(nats: NatsSettings, answer: Answer) -> Iterator[None]:
-    """Answers requests to the API, as long as the context lasts."""
-    ended = threading.Event()
-
-    def serve() -> None:
-        with Client(nats.servers) as client:
-            client.subscribe("js.>")
-            client.flush()
-            ready.set()
-            while not ended.is_set():
-                for asked in client.received():
-                    offset = json.loads(asked.body or b"{}").get("offset", 0)
-                    client.publish(asked.reply, answer(asked.subject, offset))
-                client.flush()
-                ended.wait(0.005)
-
-    ready = threading.Event()
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        assert ready.wait(30)
-        yield
-    finally:
-        ended.set()
-        thread.join()
+def listed(answers: dict[str, Any]) -> Iterator[tuple[Path, Path | None]]:
+    """The files of an account whose server gives these answers."""
+    with (
+        serving(Impostor(answers=answers)) as server,
+        account_files(NatsSettings(servers=server.url, js_api_prefix="js"), "$G") as files,
+    ):
+        yield files
 
 
 def page(field: str, *entries: Any, total: Any = 1) -> bytes:
@@ -114,63 +84,46 @@ OUTSIDE = ("../evil", "/evil", "..", "", "a b", "a\0", "\ud800", "x" * 256)
     ],
 )
 def test_answers_that_no_server_gives(
-    nats: NatsSettings,
-    answers: dict[str, bytes],
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    answers: dict[str, bytes], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with (
-        answering(nats, lambda subject, _: (FINE | answers)[subject]),
-        pytest.raises(ArchiveError) as caught,
-        account_files(nats, "$G"),
-    ):
+    with pytest.raises(ArchiveError) as caught, listed(FINE | answers):
         pass
     assert told in str(caught.value)
     assert len(str(caught.value)) < 300
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_list_without_an_end(nats: NatsSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account, "MOST_BYTES", 2**20)
     asked = []
 
-    def grows(subject: str, offset: int) -> bytes:
-        asked.append(offset)
+    def grows(body: dict[str, int]) -> bytes:
+        asked.append(offset := body["offset"])
         entries = [{"config": {"name": f"S{offset + n}", "fill": "x" * 500}} for n in range(256)]
         return page("streams", *entries, total=offset + 10**9)
 
-    with (
-        answering(nats, grows),
-        refused(ArchiveError, "streams-too-large", most=1),
-        account_files(nats, "$G"),
-    ):
+    with refused(ArchiveError, "streams-too-large", most=1), listed({STREAM: grows}):
         pass
     assert len(asked) < 12
 
 
-def test_long_names_have_files(nats: NatsSettings) -> None:
+def test_long_names_have_files() -> None:
     """The names of a stream and of a consumer have up to 255 bytes each."""
     names = ["S" * 254 + end for end in "AB"]
     entry = {"name": "C" * 250, "config": {"durable_name": "C" * 250}}
     streams = page("streams", *({"config": {"name": name}} for name in names), total=2)
-    with (
-        answering(nats, lambda asked, _: streams if asked == STREAM else page("consumers", entry)),
-        account_files(nats, "$G") as (folder, consumers),
-    ):
+    answers = {STREAM: streams, "js.CONSUMER.LIST": page("consumers", entry)}
+    with listed(answers) as (folder, consumers):
         assert consumers is not None
         read = [json.loads(file.read_text()) for file in sorted(folder.iterdir())]
         assert [one["config"]["name"] for one in read] == names
         assert len(list(consumers.iterdir())) == 2
 
 
-def test_an_impostor_who_gives_what_a_server_gives(nats: NatsSettings) -> None:
+def test_an_impostor_who_gives_what_a_server_gives() -> None:
     """So that the refusals above are for what they say."""
-    with (
-        answering(nats, lambda subject, _: FINE[subject]),
-        account_files(nats, "$G") as (streams, consumers),
-    ):
+    with listed(FINE) as (streams, consumers):
         assert [file.name for file in streams.iterdir()] == ["S.json"]
         assert consumers is not None
         assert [file.name for file in consumers.iterdir()] == ["S.C.json"]
