@@ -13,20 +13,21 @@ from jobs.audit.run import run
 from jobs.settings.audit import AuditSettings
 from jobs.settings.transform import TransformSettings
 from jobs.warehouse import tables
-from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform import AccountMappings
 from nats_transform.audit import Period
 from nats_transform.config import mapping_version
-from tests.support.archive import Row, message
+from tests.support.archive import Row, archive, message
 from tests.support.jobs import HERE
+from tests.support.rules import mappings
 
 DAY = date(2026, 3, 1)
-MAPPINGS = AccountMappings(
-    [
-        Mapping("shop.*", [Destination("v1.$1", 75), Destination("v2.{{partition(4,1)}}", 25)]),
-        Mapping("east.*", [Destination("e.$1", 50, "east"), Destination("all.$1", 100)]),
-        Mapping("drop", [Destination("kept", 60), Destination("drop", 0)]),
-        Mapping("plain", [Destination("renamed")]),
-    ]
+MAPPINGS = mappings(
+    {
+        "shop.*": [("v1.$1", 75), ("v2.{{partition(4,1)}}", 25)],
+        "east.*": [("e.$1", 50, "east"), "all.$1"],
+        "drop": [("kept", 60), ("drop", 0)],
+        "plain": "renamed",
+    }
 )
 VERSION = mapping_version(MAPPINGS, 0)
 SUBJECTS = ["shop.{}", "shop.{}", "east.{}", "drop", "plain", "other.{}", "a..b"]
@@ -41,14 +42,37 @@ def messages(count: int = 4000, days: int = 2, clusters: Sequence[str | None] = 
         yield message(seq, subject, ts, cluster=cluster, data=b"payload")
 
 
+def archived(warehouse: tables.Warehouse, **more: Any) -> list[Row]:
+    """The messages, which are now in the warehouse."""
+    rows = list(messages(**more))
+    archive(warehouse, rows)
+    return rows
+
+
 def transform(warehouse: tables.Warehouse, **more: Any) -> None:
     settings = TransformSettings(stream="S", mapping=Path("m"), warehouse=warehouse, **more)
     job.transform(HERE, settings, MAPPINGS)
 
 
-def audit(warehouse: tables.Warehouse, version: str = VERSION, **more: Any) -> AuditResult:
+def audit(
+    warehouse: tables.Warehouse,
+    version: str = VERSION,
+    periods: Sequence[Period] = (),
+    **more: Any,
+) -> AuditResult:
+    """The audit of what the mappings, or those of other periods, should have made of stream S."""
     settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse, **more)
-    return run(HERE, settings, [Period(MAPPINGS, version)])
+    return run(HERE, settings, periods or [Period(MAPPINGS, version)])
+
+
+def observe(
+    warehouse: tables.Warehouse, config: AccountMappings, rows: Sequence[Row] = (), **more: Any
+) -> AuditResult:
+    """The observed audit of stream OUT, once these rows are archived too."""
+    archive(warehouse, rows)
+    given = {"tolerance": 5, "observed": True} | more
+    settings = AuditSettings(stream="OUT", mapping=Path("m.conf"), warehouse=warehouse, **given)
+    return run(HERE, settings, [Period(config, "v")])
 
 
 def replayed(rows: Sequence[Row], seed: int = 0) -> dict[tuple[str | None, ...], int]:

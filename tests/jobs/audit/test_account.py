@@ -14,13 +14,11 @@ from pydantic import ValidationError
 
 from jobs.audit.headline import headline
 from jobs.audit.result import AuditError, AuditResult
-from jobs.audit.run import run
-from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.audit import Period, Verdict
-from tests.jobs.audit.rehearsal import HERE
-from tests.support.archive import Row, archive, message
+from nats_transform.audit import Verdict
+from tests.jobs.audit import rehearsal
+from tests.support.archive import Row, message
 from tests.support.refused import refused
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -56,15 +54,7 @@ def observe(
     folder: Path, rows: Sequence[Row], mappings: Sequence[Mapping] = (HALVES,), **more: Any
 ) -> AuditResult:
     warehouse = tables.Warehouse(dir=folder / "warehouse")
-    archive(warehouse, rows)
-    settings = AuditSettings(
-        stream="OUT",
-        mapping=Path("m.conf"),
-        warehouse=warehouse,
-        observed=True,
-        **({"tolerance": 5} | more),
-    )
-    return run(HERE, settings, [Period(AccountMappings(mappings), "v")])
+    return rehearsal.observe(warehouse, AccountMappings(mappings), rows, **more)
 
 
 def test_a_mapping_that_was_not_in_force_for_some(tmp_path: Path) -> None:

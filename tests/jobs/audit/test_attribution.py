@@ -12,27 +12,26 @@ import numpy as np
 import pytest
 
 from jobs.audit.result import AuditError, AuditResult
-from jobs.audit.run import run
-from jobs.settings.audit import AuditSettings, Published
+from jobs.settings.audit import Published
 from jobs.warehouse import tables
-from nats_transform import AccountMappings, Destination, Fate, Mapping
-from nats_transform.audit import MappingAudit, Period, Verdict
+from nats_transform import AccountMappings, Fate
+from nats_transform.audit import MappingAudit, Verdict
+from tests.jobs.audit import rehearsal
 from tests.support.archive import archive, message
-from tests.support.jobs import HERE, dumped, ingested
+from tests.support.jobs import dumped, ingested
 from tests.support.refused import refused
+from tests.support.rules import mappings as account
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
-MAPPINGS = AccountMappings(
-    [
-        Mapping(
-            "shop.*.*", [Destination("v1.$1.$2", 80), Destination("v2.{{partition(4,1)}}.$2", 20)]
-        ),
-        Mapping("t.>", [Destination("u.>", 60), Destination("w.>", 30, "east")]),
-        Mapping("drop.*", [Destination("kept.$1", 50), Destination("dropé.{{left(1,2)}}", 20)]),
-        Mapping("lose", [Destination("keep", 30), Destination("lose", 10)]),
-        Mapping("twin.*", [Destination("x.$1", 50), Destination("x.{{wildcard(1)}}", 50)]),
-        Mapping("plain.*", [Destination("kept.zz", 100)]),
-    ]
+MAPPINGS = account(
+    {
+        "shop.*.*": [("v1.$1.$2", 80), ("v2.{{partition(4,1)}}.$2", 20)],
+        "t.>": [("u.>", 60), ("w.>", 30, "east")],
+        "drop.*": [("kept.$1", 50), ("dropé.{{left(1,2)}}", 20)],
+        "lose": [("keep", 30), ("lose", 10)],
+        "twin.*": [("x.$1", 50), ("x.{{wildcard(1)}}", 50)],
+        "plain.*": "kept.zz",
+    }
 )
 SOURCES = ["shop.a{}.b{}", "t.{}", "drop.é{}", "lose", "twin.{}", "plain.{}", "other"]
 
@@ -71,19 +70,9 @@ def warehouse(sent: Sequence[Any], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def observe(
-    warehouse: tables.Warehouse,
-    mappings: AccountMappings = MAPPINGS,
-    **more: Any,
+    warehouse: tables.Warehouse, mappings: AccountMappings = MAPPINGS, **more: Any
 ) -> AuditResult:
-    settings = AuditSettings(
-        stream="OUT",
-        mapping=Path("m.conf"),
-        warehouse=warehouse,
-        observed=True,
-        tolerance=5,
-        **more,
-    )
-    return run(HERE, settings, [Period(mappings, "v")])
+    return rehearsal.observe(warehouse, mappings, **more)
 
 
 def rule_of(result: AuditResult, source: str, cluster: str | None) -> MappingAudit:
@@ -140,14 +129,11 @@ def test_messages_are_attributed_to_the_destination_that_made_them(
 
 
 def test_a_configuration_that_was_not_in_force_is_outside(warehouse: tables.Warehouse) -> None:
-    wrong = AccountMappings(
-        [
-            Mapping(
-                "shop.*.*",
-                [Destination("v1.$1.$2", 50), Destination("v2.{{partition(4,1)}}.$2", 50)],
-            ),
-            Mapping("t.>", [Destination("u.>", 60, "east"), Destination("w.>", 30)]),
-        ]
+    wrong = account(
+        {
+            "shop.*.*": [("v1.$1.$2", 50), ("v2.{{partition(4,1)}}.$2", 50)],
+            "t.>": [("u.>", 60, "east"), ("w.>", 30)],
+        }
     )
     result = observe(warehouse, wrong)
     assert {(r.source, r.cluster): r.verdict for r in result.rules} == dict.fromkeys(

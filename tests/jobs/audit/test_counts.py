@@ -11,22 +11,13 @@ from jobs.audit.result import AuditError
 from jobs.warehouse import tables
 from nats_transform import Fate
 from nats_transform.audit import Verdict
-from tests.jobs.audit.rehearsal import (
-    DAY,
-    audit,
-    audited,
-    counts_of,
-    messages,
-    replayed,
-    transform,
-)
+from tests.jobs.audit.rehearsal import DAY, archived, audit, audited, counts_of, replayed, transform
 from tests.support.archive import archive
 from tests.support.refused import refused
 
 
 def test_an_expected_audit_counts_the_transformed_messages(warehouse: tables.Warehouse) -> None:
-    rows = list(messages())
-    archive(warehouse, rows)
+    rows = archived(warehouse)
     transform(warehouse)
     result = audit(warehouse, tolerance=10, run_id="r1")
     assert result.basis == "transformed_messages"
@@ -51,8 +42,7 @@ def test_an_expected_audit_counts_the_transformed_messages(warehouse: tables.War
 
 
 def test_messages_are_replayed_where_they_are_not_transformed(warehouse: tables.Warehouse) -> None:
-    rows = list(messages())
-    archive(warehouse, rows)
+    archived(warehouse)
     without_table = audit(warehouse)
     transform(warehouse, first_day=DAY)
     in_part = audit(warehouse)
@@ -67,8 +57,7 @@ def test_messages_are_replayed_where_they_are_not_transformed(warehouse: tables.
 
 
 def test_messages_that_came_to_a_day_after_its_transform_count(warehouse: tables.Warehouse) -> None:
-    rows = list(messages())
-    archive(warehouse, rows)
+    rows = archived(warehouse)
     transform(warehouse)
     archive(warehouse, [{**rows[0], "seq": 4001}])
     result = audit(warehouse)
@@ -76,8 +65,7 @@ def test_messages_that_came_to_a_day_after_its_transform_count(warehouse: tables
 
 
 def test_one_cluster(warehouse: tables.Warehouse) -> None:
-    rows = list(messages())
-    archive(warehouse, rows)
+    rows = archived(warehouse)
     transform(warehouse)
     result = audit(warehouse, cluster="west")
     wanted = [row for row in rows if row["cluster"] == "west"]
@@ -86,8 +74,7 @@ def test_one_cluster(warehouse: tables.Warehouse) -> None:
 
 
 def test_the_named_cluster_stands_in_where_messages_have_none(warehouse: tables.Warehouse) -> None:
-    rows = list(messages(clusters=("west", None)))
-    archive(warehouse, rows)
+    rows = archived(warehouse, clusters=("west", None))
     transform(warehouse)
     assert any("have no cluster name" in note for note in audit(warehouse).notes)
     result = audit(warehouse, cluster="east")
@@ -106,6 +93,6 @@ def test_the_named_cluster_stands_in_where_messages_have_none(warehouse: tables.
 def test_nothing_in_range(
     warehouse: tables.Warehouse, more: dict[str, Any], fields: dict[str, str]
 ) -> None:
-    archive(warehouse, list(messages(count=50)))
+    archived(warehouse, count=50)
     with refused(AuditError, "audit-without-messages", stream="S", **fields):
         audit(warehouse, **more)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,49 +13,26 @@ from jobs.audit.candidates import ByPattern, Candidate
 from jobs.audit.draws import Measure, Measuring, joined
 from jobs.audit.headline import headline
 from jobs.audit.result import AuditResult
-from jobs.audit.run import run
 from jobs.pages.audit import render
-from jobs.settings.audit import AuditSettings
-from jobs.warehouse import tables
+from jobs.settings.warehouse import Warehouse
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.audit import End, Period, Verdict
+from nats_transform.audit import End, Verdict
 from nats_transform.audit.chance import STRETCH
 from nats_transform.kernel.counting import Coded
 from nats_transform.mappings.shape import Shape
-from tests.support.archive import Row, archive, message
-from tests.support.jobs import HERE
+from tests.jobs.audit.rehearsal import observe
+from tests.support.archive import message
+from tests.support.rules import mappings as account
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MESSAGES = 12_000
-MAPPINGS = AccountMappings(
-    [Mapping("shop.*.*", [Destination("v1.$2.$1", 90), Destination("shop.$2.v2.$1", 10)])]
-)
+DESTINATIONS = [("v1.$2.$1", 90), ("shop.$2.v2.$1", 10)]
+MAPPINGS = account({"shop.*.*": DESTINATIONS})
 # The server takes each text once, so those of the second cluster are written in another way.
-BY_CLUSTER = AccountMappings(
-    [
-        Mapping(
-            "shop.*.*",
-            [
-                *(Destination(d.subject, d.weight, "e") for d in MAPPINGS.mappings[0].destinations),
-                Destination("v1.$02.$01", 90, "w"),
-                Destination("shop.$02.v2.$01", 10, "w"),
-            ],
-        )
-    ]
-)
+WEST = [("v1.$02.$01", 90, "w"), ("shop.$02.v2.$01", 10, "w")]
+BY_CLUSTER = account({"shop.*.*": [*((*one, "e") for one in DESTINATIONS), *WEST]})
 KEYS = np.random.default_rng(3).integers(0, 100, MESSAGES)
 DRAWS = np.random.default_rng(4).random(MESSAGES)
-
-
-def observed(
-    folder: Path, rows: Sequence[Row], mappings: AccountMappings = MAPPINGS, **more: Any
-) -> AuditResult:
-    """The audit of these messages."""
-    warehouse = tables.Warehouse(dir=folder)
-    archive(warehouse, rows)
-    given = {"tolerance": 5, "observed": True, "warehouse": warehouse} | more
-    settings = AuditSettings(stream="OUT", mapping=Path("m.conf"), **given)
-    return run(HERE, settings, [Period(mappings, "v")])
 
 
 def audited(
@@ -74,7 +50,7 @@ def audited(
         at = START + timedelta(seconds=n)
         rows.append(message(2 * n + 1, subject, at, stream="OUT", cluster=("e", "w")[n % 2]))
         rows.append(message(2 * n + 2, "other", at, stream="OUT"))
-    return observed(folder, rows, mappings)
+    return observe(Warehouse(dir=folder), mappings, rows)
 
 
 @pytest.mark.parametrize("mappings", [MAPPINGS, BY_CLUSTER], ids=["all clusters", "each cluster"])
@@ -120,7 +96,7 @@ def test_a_dead_canary_that_no_cluster_shows_by_itself(tmp_path: Path) -> None:
         message(n, f"v1.{n % 7}.c", START, stream="OUT", cluster=f"c{n % 20}")
         for n in range(1, 1_001)
     ]
-    result = observed(tmp_path, rows)
+    result = observe(Warehouse(dir=tmp_path), MAPPINGS, rows)
     assert {rule.verdict for rule in result.rules} == {Verdict.UNDECIDED}
     assert result.verdict is Verdict.OUTSIDE
     assert result.fails("outside")
@@ -131,13 +107,13 @@ def test_a_dead_canary_that_no_cluster_shows_by_itself(tmp_path: Path) -> None:
 
 def test_destinations_of_many_clusters(tmp_path: Path) -> None:
     """More than a byte could number."""
-    many = [Destination(f"{c}{n}.$1", 1, c) for c in "abc" for n in range(100)]
+    many = [(f"{c}{n}.$1", 1, c) for c in "abc" for n in range(100)]
     rows = [
         message(n, f"{c}{n // 3 % 100}.x", START, stream="OUT", cluster=c)
         for n in range(1, 3_001)
         for c in ["abc"[n % 3]]
     ]
-    result = observed(tmp_path, rows, AccountMappings([Mapping("s.*", many)]))
+    result = observe(Warehouse(dir=tmp_path), account({"s.*": many}), rows)
     assert [sum(end.count for end in rule.destinations) for rule in result.rules] == [1_000] * 3
 
 
@@ -154,7 +130,8 @@ def test_many_overlapping_patterns_take_the_room_of_what_is_there() -> None:
 def test_a_sequential_audit_has_no_such_test(tmp_path: Path) -> None:
     """A p-value is right at one look only."""
     rows = [message(n, f"v1.1.c{n}", START, stream="OUT", cluster="e") for n in range(1, 600)]
-    (rule,) = observed(tmp_path, rows, tolerance=1, sequential=True).rules
+    result = observe(Warehouse(dir=tmp_path), MAPPINGS, rows, tolerance=1, sequential=True)
+    (rule,) = result.rules
     assert rule.chance == ()
 
 

@@ -13,7 +13,24 @@ import pytest
 from jobs.audit.in_force import periods_of
 from jobs.audit.result import AuditError
 from jobs.settings.audit import AuditSettings
+from nats_transform.audit import Period
 from tests.support.refused import refused
+
+
+def periods(file: Path) -> list[Period]:
+    """The versions of a mapping file that git says were in force."""
+    return periods_of(AuditSettings(stream="S", mapping=file, in_force="git"))
+
+
+def git(folder: Path, *arguments: str | Path, at: str = "") -> None:
+    who = ["-c", "user.name=x", "-c", "user.email=x@x"]
+    environment = os.environ | {"GIT_COMMITTER_DATE": at}
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, env=environment)
+
+
+def commit(folder: Path, moment: str = "2026-11-01T00:00:00Z") -> None:
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        git(folder, *arguments, at=moment)
 
 
 def test_a_repository_among_the_files_of_another_one(tmp_path: Path) -> None:
@@ -24,11 +41,10 @@ def test_a_repository_among_the_files_of_another_one(tmp_path: Path) -> None:
     evil.write_text(f"#!/bin/sh\necho run > '{trace}'\n")
     evil.chmod(0o755)
     for name, value in (("bare", "false"), ("worktree", folder), ("fsmonitor", evil)):
-        subprocess.run(["git", "config", f"core.{name}", value], cwd=folder, check=True)
+        git(folder, "config", f"core.{name}", value)
     (folder / "server.conf").write_text('mappings { "a": "b" }')
-    settings = AuditSettings(stream="S", mapping=folder / "server.conf", in_force="git")
     with refused(AuditError, "git-unreadable", reason=re.compile("bare")):
-        periods_of(settings)
+        periods(folder / "server.conf")
     assert not trace.exists()
 
 
@@ -49,28 +65,14 @@ def test_links_of_a_repository(link: str, target: str, is_followed: bool, tmp_pa
     (tmp_path / "secret").write_text('"a": "secret"')
     (folder / link).symlink_to(target.format(tmp_path))
     (folder / "server.conf").write_text(f"mappings {{ include './{link}' }}")
-    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x", "-C", folder]
-    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
-        subprocess.run([*git, *arguments], check=True)
-    settings = AuditSettings(stream="S", mapping=folder / "server.conf", in_force="git")
+    commit(folder)
     if is_followed:
-        (period,) = periods_of(settings)
+        (period,) = periods(folder / "server.conf")
         assert period.mappings.apply("a").subject == "b"
     else:
         with refused(AuditError, "git-commit-invalid", reason="file-unreadable") as told:
-            periods_of(settings)
+            periods(folder / "server.conf")
         assert re.search(f"{link}.*No such file", str(told.value))
-
-
-def git(folder: Path, *arguments: str, at: str = "") -> None:
-    who = ["-c", "user.name=x", "-c", "user.email=x@x"]
-    environment = os.environ | {"GIT_COMMITTER_DATE": at}
-    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, env=environment)
-
-
-def commit(folder: Path, moment: str) -> None:
-    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
-        git(folder, *arguments, at=moment)
 
 
 def test_files_that_the_mapping_file_includes(tmp_path: Path) -> None:
@@ -80,13 +82,12 @@ def test_files_that_the_mapping_file_includes(tmp_path: Path) -> None:
         included.write_text(text)
         commit(tmp_path, f"2026-11-0{day}T00:00:00Z")
     (tmp_path / "notes.txt").write_text("no mapping")
-    settings = AuditSettings(stream="S", mapping=tmp_path / "server.conf", in_force="git")
-    periods = periods_of(settings)
-    assert [period.mappings.apply("a").subject for period in periods] == ["b", "c"]
-    assert periods[1].since == datetime(2026, 11, 3, tzinfo=UTC)
+    found = periods(tmp_path / "server.conf")
+    assert [period.mappings.apply("a").subject for period in found] == ["b", "c"]
+    assert found[1].since == datetime(2026, 11, 3, tzinfo=UTC)
     included.write_text('"a": "d"')
     with refused(AuditError, "git-uncommitted"):
-        periods_of(settings)
+        periods(tmp_path / "server.conf")
 
 
 def test_a_shallow_clone_is_no_history(tmp_path: Path) -> None:
@@ -97,9 +98,8 @@ def test_a_shallow_clone_is_no_history(tmp_path: Path) -> None:
         commit(origin, f"2026-11-0{day}T00:00:00Z")
     shallow = ["git", "clone", "-q", "--depth", "1", origin.as_uri(), clone]
     subprocess.run(shallow, check=True)
-    settings = AuditSettings(stream="S", mapping=clone / "m.conf", in_force="git")
     with refused(AuditError, "git-shallow"):
-        periods_of(settings)
+        periods(clone / "m.conf")
 
 
 @pytest.mark.parametrize("name", ["server.conf", "conf/server.conf"])
@@ -107,7 +107,7 @@ def test_a_branch_is_in_force_from_its_merge_on(name: str, tmp_path: Path) -> No
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_text('mappings { "a": "b" }')
-    commit(tmp_path, "2026-11-01T00:00:00Z")
+    commit(tmp_path)
     git(tmp_path, "branch", "-m", "main")
     git(tmp_path, "switch", "-qc", "branch")
     file.write_text('mappings { "a": "c" }')
@@ -116,10 +116,9 @@ def test_a_branch_is_in_force_from_its_merge_on(name: str, tmp_path: Path) -> No
     (file.parent / "notes.txt").write_text("no mapping")
     commit(tmp_path, "2026-11-05T00:00:00Z")
     git(tmp_path, "merge", "-q", "--no-ff", "-m", "merge", "branch", at="2026-11-10T00:00:00Z")
-    settings = AuditSettings(stream="S", mapping=file, in_force="git")
-    periods = periods_of(settings)
-    assert [period.mappings.apply("a").subject for period in periods] == ["b", "c"]
-    assert periods[1].since == datetime(2026, 11, 10, tzinfo=UTC)
+    found = periods(file)
+    assert [period.mappings.apply("a").subject for period in found] == ["b", "c"]
+    assert found[1].since == datetime(2026, 11, 10, tzinfo=UTC)
 
 
 def test_commits_whose_times_fall_are_refused(tmp_path: Path) -> None:
@@ -127,9 +126,8 @@ def test_commits_whose_times_fall_are_refused(tmp_path: Path) -> None:
     for destination, day in (("b", 1), ("c", 5), ("d", 3)):
         (tmp_path / "m.conf").write_text(f'mappings {{ "a": "{destination}" }}')
         commit(tmp_path, f"2026-11-0{day}T00:00:00Z")
-    settings = AuditSettings(stream="S", mapping=tmp_path / "m.conf", in_force="git")
     with refused(AuditError, "git-commits-out-of-order"):
-        periods_of(settings)
+        periods(tmp_path / "m.conf")
 
 
 def test_commits_of_other_files_load_nothing(
@@ -155,9 +153,9 @@ def test_commits_of_other_files_load_nothing(
     trace = tmp_path / "trace"
     monkeypatch.setenv("GIT_TRACE", str(trace))
     file = tmp_path / "conf" / "server.conf"
-    periods = periods_of(AuditSettings(stream="S", mapping=file, in_force="git"))
-    assert [period.mappings.apply("a").subject for period in periods] == ["b", "c", "d"]
-    assert [period.since and period.since.second for period in periods] == [None, 41, 42]
+    found = periods(file)
+    assert [period.mappings.apply("a").subject for period in found] == ["b", "c", "d"]
+    assert [period.since and period.since.second for period in found] == [None, 41, 42]
     assert trace.read_text().count("built-in: git ") < 20
 
 
@@ -170,8 +168,8 @@ def test_files_that_git_keeps_in_another_form(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     for name, letters in (("clean", "b x"), ("smudge", "x b")):
         git(tmp_path, "config", f"filter.secret.{name}", f"tr {letters}")
-    commit(tmp_path, "2026-11-01T00:00:00Z")
-    (period,) = periods_of(AuditSettings(stream="S", mapping=file, in_force="git"))
+    commit(tmp_path)
+    (period,) = periods(file)
     assert period.mappings.apply("a").subject == "b"
 
 
@@ -180,7 +178,7 @@ def test_what_a_file_outside_the_repository_holds_is_not_read(tmp_path: Path) ->
     (tmp_path / "secret").write_text('"a": "secret"')
     file = tmp_path / "config" / "server.conf"
     file.write_text("mappings { include ../secret }")
-    commit(file.parent, "2026-11-01T00:00:00Z")
+    commit(file.parent)
     with refused(AuditError, "git-commit-invalid", reason="file-unreadable") as told:
-        periods_of(AuditSettings(stream="S", mapping=file, in_force="git"))
+        periods(file)
     assert re.search(r"server\.conf:1:\d+: .*secret.*No such file", str(told.value))

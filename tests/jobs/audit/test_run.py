@@ -9,30 +9,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.audit.result import AuditError
 from jobs.audit.run import run
 from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period, Verdict
-from tests.jobs.audit.rehearsal import (
-    HERE,
-    MAPPINGS,
-    audit,
-    messages,
-)
-from tests.support.archive import archive
-from tests.support.refused import refused
+from tests.jobs.audit.rehearsal import HERE, MAPPINGS, archived, audit
 
 
 def test_versions_in_force_are_replayed_in_their_own_time(warehouse: tables.Warehouse) -> None:
-    rows = list(messages())
-    archive(warehouse, rows)
+    rows = archived(warehouse)
     change = datetime(2026, 3, 2, 0, 30, tzinfo=UTC)
     later = AccountMappings([Mapping("shop.*", [Destination("v1.$1", 10)])])
-    settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse, by="hour")
     periods = [Period(MAPPINGS, "one", None, change), Period(later, "two", change, None)]
-    result = run(HERE, settings, periods)
+    result = audit(warehouse, periods=periods, by="hour")
     for version, mappings in (("one", MAPPINGS), ("two", later)):
         (east,) = (
             rule
@@ -51,16 +41,9 @@ def test_versions_in_force_are_replayed_in_their_own_time(warehouse: tables.Ware
         assert (east.from_, east.to) == ((start, change) if version == "one" else (change, end))
 
 
-def test_no_message_says_its_cluster(warehouse: tables.Warehouse) -> None:
-    archive(warehouse, list(messages(clusters=(None,))))
-    with refused(AuditError, "no-cluster-names", source="east.*"):
-        audit(warehouse)
-
-
 def test_a_mapping_without_weights(warehouse: tables.Warehouse) -> None:
-    settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse)
     plain = AccountMappings([Mapping("plain", [Destination("renamed")])])
-    result = run(HERE, settings, [Period(plain, "v")])
+    result = audit(warehouse, periods=[Period(plain, "v")])
     assert result.verdict is Verdict.NOTHING
     assert result.notes == ("no mapping in m.conf has weights, so there is nothing to audit",)
     assert not warehouse.folder.exists()
@@ -68,7 +51,7 @@ def test_a_mapping_without_weights(warehouse: tables.Warehouse) -> None:
 
 @pytest.mark.spark
 def test_spark_counts_the_same(spark: SparkSession, warehouse: tables.Warehouse) -> None:
-    archive(warehouse, list(messages()))
+    archived(warehouse)
     for more in ({"observed": True}, {"observed": False}):
         settings = AuditSettings(
             stream="S", mapping=Path("m"), warehouse=warehouse, key=1, run_id="r", **more

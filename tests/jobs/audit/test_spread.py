@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from jobs.warehouse import tables
-from tests.jobs.audit.rehearsal import (
-    MAPPINGS,
-    audit,
-    messages,
-)
-from tests.support.archive import archive
+from tests.jobs.audit.rehearsal import MAPPINGS, archived, audit
 
 
 def test_partition_balance(warehouse: tables.Warehouse) -> None:
-    rows = list(messages())
-    archive(warehouse, rows)
+    rows = archived(warehouse)
     (balance,) = audit(warehouse).partitions
     counts = [0] * 4
     for row in rows:
@@ -26,8 +20,7 @@ def test_partition_balance(warehouse: tables.Warehouse) -> None:
 
 
 def test_keys_that_saw_more_than_one_destination(warehouse: tables.Warehouse) -> None:
-    rows = list(messages())
-    archive(warehouse, rows)
+    rows = archived(warehouse)
     result = audit(warehouse, key=1)
     ends: dict[tuple[str, str], set[str | None]] = {}
     for row in rows:

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-from jobs.audit.run import run
-from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
 from jobs.warehouse.specs import WEIGHT_AUDIT
 from nats_transform.audit import Period
-from tests.jobs.audit.rehearsal import (
-    DAY,
-    HERE,
-    MAPPINGS,
-    VERSION,
-    audit,
-    messages,
-    transform,
-)
-from tests.support.archive import archive
+from tests.jobs.audit.rehearsal import DAY, MAPPINGS, VERSION, archived, audit, transform
 
 
 def test_the_table_has_a_row_for_each_destination_and_day(warehouse: tables.Warehouse) -> None:
-    archive(warehouse, list(messages()))
+    archived(warehouse)
     transform(warehouse)
     result = audit(warehouse, run_id="r1")
     table = tables.open_table(warehouse, WEIGHT_AUDIT)
@@ -55,7 +43,7 @@ def test_the_table_has_a_row_for_each_destination_and_day(warehouse: tables.Ware
 def test_the_audit_of_a_cluster_takes_the_place_of_its_own_rows(
     warehouse: tables.Warehouse,
 ) -> None:
-    archive(warehouse, list(messages()))
+    archived(warehouse)
     for run_id, cluster in (("1", "east"), ("2", "west"), ("3", "east")):
         audit(warehouse, run_id=run_id, cluster=cluster)
     rows = tables.open_table(warehouse, WEIGHT_AUDIT).scan().to_arrow().to_pylist()
@@ -65,15 +53,12 @@ def test_the_audit_of_a_cluster_takes_the_place_of_its_own_rows(
 def test_an_audit_of_several_versions_takes_the_place_of_all_its_rows(
     warehouse: tables.Warehouse,
 ) -> None:
-    archive(warehouse, list(messages()))
+    archived(warehouse)
     change = datetime(2026, 3, 2, tzinfo=UTC)
     periods = [Period(MAPPINGS, "one", None, change), Period(MAPPINGS, "two", change, None)]
     counts = []
     for run_id in "12":
-        settings = AuditSettings(
-            stream="S", mapping=Path("m.conf"), warehouse=warehouse, run_id=run_id
-        )
-        run(HERE, settings, periods)
+        audit(warehouse, periods=periods, run_id=run_id)
         rows = tables.open_table(warehouse, WEIGHT_AUDIT).scan().to_arrow().to_pylist()
         counts.append(len(rows))
         assert {row["run_id"] for row in rows} == {run_id}
