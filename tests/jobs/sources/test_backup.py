@@ -199,16 +199,22 @@ TIMES = [0, 1, DAY, DAY + 1, DAY - 5, 2 * DAY, 2 * DAY + 1, 5 * DAY, 4 * DAY, 6 
 DATED: list[Entry] = [(b"s.%d" % (n % 2), t, 3 * n, b"", b"x" * 90) for n, t in enumerate(TIMES, 1)]
 
 
+def dated_backup(folder: Path, config: dict[str, Any] | None = None, **said: int) -> Backup:
+    """A backup of these messages that may say something else of them."""
+    state = state_of(DATED) | said
+    (folder / "stream.arc.s2").write_bytes(packed(archive(DATED, state), 70))
+    described = {"config": {"name": "S"} | (config or {}), "state": state}
+    (folder / "backup.json").write_text(json.dumps(described))
+    return open_backup(folder)
+
+
 @pytest.fixture
 def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backup:
     """A backup of these messages, in chunks and batches that cut it everywhere."""
     for name, value in (("_BATCH", 3), ("_BUFFER", 256)):
         monkeypatch.setattr(format, name, value)
     monkeypatch.setattr("jobs.sources.archive.TASK_BYTES", 1)
-    (tmp_path / "stream.arc.s2").write_bytes(packed(archive(DATED), 70))
-    described = {"config": {"name": "S"}, "state": state_of(DATED)}
-    (tmp_path / "backup.json").write_text(json.dumps(described))
-    return open_backup(tmp_path)
+    return dated_backup(tmp_path)
 
 
 def test_the_check_of_an_archive_says_how_far_it_is(dated: Backup) -> None:
@@ -343,7 +349,6 @@ def test_damaged_backups(backup: Path, tmp_path: Path, how: str) -> None:
     with pytest.raises(ArchiveError) as caught:
         ingest(HERE, settings)
     assert re.search(DAMAGE[how][0], told(caught.value))
-    assert "\n" not in str(caught.value)
     assert not (tmp_path / "w").exists()
 
 
@@ -359,15 +364,12 @@ def test_damaged_backups(backup: Path, tmp_path: Path, how: str) -> None:
 def test_messages_that_a_limit_removed_meanwhile(
     tmp_path: Path, config: dict[str, Any], messages: int, is_damaged: bool
 ) -> None:
-    state = state_of(DATED) | {"messages": messages}
-    (tmp_path / "stream.arc.s2").write_bytes(packed(archive(DATED, state)))
-    described = {"config": {"name": "S", "retention": "limits"} | config, "state": state}
-    (tmp_path / "backup.json").write_text(json.dumps(described))
+    backup = dated_backup(tmp_path, {"retention": "limits"} | config, messages=messages)
     if is_damaged:
         with refused(ArchiveError, "backup-count-differs", said=messages):
-            rows_of(open_backup(tmp_path))
+            rows_of(backup)
     else:
-        assert rows_of(open_backup(tmp_path))[0] == 10
+        assert rows_of(backup)[0] == 10
 
 
 # --- The format before ----------------------------------------------------------------------------
@@ -409,7 +411,6 @@ def test_damaged_backups_of_an_older_server(old: Path, how: str) -> None:
     with pytest.raises(ArchiveError) as caught:
         restore_old(old)
     assert re.search(DAMAGE[how][1], told(caught.value))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
