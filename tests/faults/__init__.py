@@ -222,9 +222,9 @@ FAULTS = (
     ),
     Fault(
         "the SQLite catalog locked by another process",
-        "it is waited for",
+        "a commit waits for it; reading need not",
         (
-            "tests/jobs/warehouse/test_tables.py::test_a_locked_catalog_is_waited_for",
+            "tests/jobs/warehouse/test_catalog_file.py::test_reading_takes_no_lock",
             f"{HERE}::test_a_catalog_that_is_locked_at_the_commit",
         ),
     ),

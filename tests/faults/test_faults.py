@@ -280,7 +280,6 @@ def test_postgres_that_is_gone_at_the_commit(
             patch.setattr(staging, "publish", gone)
             with pytest.raises(WarehouseError) as told:
                 ingest(spark, longer)
-        assert "\n" not in str(told.value)
         assert password not in str(told.value)
         with refused(WarehouseError, "warehouse-unusable", where="catalog faulty"):
             ingest(spark, longer)
@@ -511,8 +510,7 @@ def test_a_corrupt_data_file(spark: SparkSession, tmp_path: Path) -> None:
                 assert result.digest == good
             except JobError as error:
                 refused += 1
-                assert path.name in str(error) or "rows" in str(error)  # noqa: PT017 - as below
-                assert "\n" not in str(error)  # noqa: PT017 - either outcome is right
+                assert path.name in str(error) or "rows" in str(error)  # noqa: PT017 - either outcome is right
                 now = open_table(warehouse, TRANSFORMED).metadata.snapshots
                 assert [s.snapshot_id for s in now] == before
             before = [s.snapshot_id for s in open_table(warehouse, TRANSFORMED).metadata.snapshots]

@@ -13,6 +13,7 @@ import pytest
 
 from jobs.jetstream.process import nats_server
 from tests.support.censuses import census_file
+from tests.support.disks import contents
 from tests.support.streams import Stream
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
@@ -37,15 +38,6 @@ Path.write_bytes, os.replace = dying(Path.write_bytes), dying(os.replace)
 main()
 """
 MAPPING = 'mappings { "orders.*": "shop.orders.$1" }'
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in folder.rglob("*")
-        if file.is_file()
-    }
 
 
 def planned(folder: Path) -> list[str]:

@@ -138,7 +138,6 @@ def test_a_data_file_that_is_cut_short_or_gone(
     harm(path)
     with pytest.raises(JobError) as told:
         transforms(engine, tmp_path)
-    assert "\n" not in str(told.value)
     by_count = ("table-has-broken-rows", "transform-differs")
     assert path.name in str(told.value) or told.value.code in by_count
     assert state(tmp_path)[0] == before

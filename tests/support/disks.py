@@ -1,4 +1,4 @@
-"""Disks that are full in a moment."""
+"""Disks that are full in a moment, and what is on them."""
 
 from __future__ import annotations
 
@@ -28,3 +28,8 @@ def fill(path: Path) -> None:
     with path.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(b"x" * 4096):
             pass
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

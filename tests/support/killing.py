@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from jobs.ingest import ingest
-from jobs.session import SessionOnDemand
 from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
 from jobs.warehouse.specs import TRANSFORMED
 from tests.support.archive import rows_of
+from tests.support.jobs import HERE
 
 COUNT, DAYS = 40_000, 8
 MAPPING = """mappings {
@@ -108,17 +107,13 @@ def work_in(folder: Path) -> Work:
         }
         for n in range(COUNT)
     ]
-    dump, mapping, here = (
-        folder / "dump.jsonl",
-        folder / "mapping.conf",
-        SessionOnDemand(SparkSettings()),
-    )
+    dump, mapping = folder / "dump.jsonl", folder / "mapping.conf"
     dump.write_text("".join(json.dumps(row) + "\n" for row in rows))
     mapping.write_text(MAPPING)
     near, far = (Warehouse(dir=folder / place) for place in ("near", "far"))
-    ingest(here, IngestSettings(stream="S", jsonl=str(dump), warehouse=near))
+    ingest(HERE, IngestSettings(stream="S", jsonl=str(dump), warehouse=near))
     shutil.copytree(folder / "near", folder / "far")
     settings = TransformSettings(stream="S", mapping=mapping, warehouse=far)
     (folder / "transform.json").write_text(settings.model_dump_json(exclude_defaults=True))
-    made = transform(here, settings.model_copy(update={"warehouse": near}))
+    made = transform(HERE, settings.model_copy(update={"warehouse": near}))
     return Work(folder, made.digest)

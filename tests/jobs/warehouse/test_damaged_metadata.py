@@ -13,7 +13,8 @@ from jobs.maintain import maintain
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.avro import is_whole
-from tests.jobs.warehouse.test_folder import LATER, add, age, contents, sequences
+from tests.jobs.warehouse.test_folder import LATER, add, age, sequences
+from tests.support.disks import contents
 from tests.support.refused import refused
 
 LIST, MANIFEST = "snap-*.avro", "*-m0.avro"

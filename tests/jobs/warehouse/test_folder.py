@@ -6,13 +6,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
@@ -29,32 +26,21 @@ from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
 from jobs.warehouse.folder import place
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from jobs.warehouse.staging import Staged, new_folder, publish
+from jobs.warehouse.staging import publish
 from jobs.warehouse.tables import data_files, open_catalog, open_table
+from tests.support.archive import message, staged
+from tests.support.disks import contents
 from tests.support.refused import refused
 
-DAY = date(2026, 1, 1)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = datetime.now(UTC) + timedelta(days=30)
 
 
 def add(warehouse: Warehouse, *sequences: int, replace: bool = False) -> Table:
     """Publishes messages without Spark."""
     table = open_table(warehouse, MESSAGES, create=True)
-    schema = schema_to_pyarrow(MESSAGES.schema, include_field_ids=False)
-    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    row = {"stream": "S", "ts": noon, "day": DAY, "ts_ns": 1, "subject": "a.b", "data": b"x"}
-    path = f"{new_folder(table)}/1.parquet"
-    with table.io.new_output(path).create() as output:
-        pq.write_table(pa.Table.from_pylist([row | {"seq": n} for n in sequences], schema), output)
-    files = parquet_files_to_data_files(table.io, table.metadata, iter([path]))
-    publish(
-        table,
-        Staged(os.path.dirname(path), tuple(files)),
-        "S",
-        [DAY],
-        replace=replace,
-        properties={},
-    )
+    rows = [message(n, "a.b", NOON, data=b"x") for n in sequences]
+    publish(table, staged(table, rows), "S", [NOON.date()], replace=replace, properties={})
     return table
 
 
@@ -64,10 +50,6 @@ def sequences(warehouse: Warehouse) -> list[int]:
     found = [n for batch in scan for n in batch["seq"].to_pylist()]
     assert sorted(table.scan().to_arrow()["seq"].to_pylist()) == sorted(found)
     return sorted(found)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @contextmanager

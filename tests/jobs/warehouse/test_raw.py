@@ -22,7 +22,7 @@ from jobs.dry_run.run import dry_run
 from jobs.dry_run.simulate import SIMULATED
 from jobs.files.scan import Scan, digested
 from jobs.jetstream.headers import format_headers, header_columns
-from jobs.session import SessionOnDemand, spark_session
+from jobs.session import spark_session
 from jobs.settings.audit import AuditSettings
 from jobs.settings.census import CensusSettings
 from jobs.settings.dry_run import DryRunSettings
@@ -38,8 +38,8 @@ from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mappings.subject import decode
 from tests.support.archive import new_file
+from tests.support.jobs import HERE
 
-PROCESS = SessionOnDemand(SparkSettings())
 ANY = st.binary(max_size=8) | st.text(r"\xFF80.%+é ", max_size=8).map(str.encode)
 
 
@@ -125,11 +125,11 @@ def warehouse(rows: pa.RecordBatch, tmp_path_factory: pytest.TempPathFactory) ->
     streams = folder / "streams"
     streams.mkdir()
     (streams / "z.json").write_text('{"name": "Z", "subjects": ["z.>"]}')
-    transform(PROCESS, TransformSettings(stream="S", mapping=mapping, warehouse=found))
-    census(PROCESS, CensusSettings(stream="S", warehouse=found))
-    audit(PROCESS, AuditSettings(stream="S", mapping=mapping, warehouse=found))
+    transform(HERE, TransformSettings(stream="S", mapping=mapping, warehouse=found))
+    census(HERE, CensusSettings(stream="S", warehouse=found))
+    audit(HERE, AuditSettings(stream="S", mapping=mapping, warehouse=found))
     dry_run(
-        PROCESS,
+        HERE,
         DryRunSettings(
             stream="S", candidate=mapping, streams=streams, simulate=True, warehouse=found
         ),
@@ -142,18 +142,11 @@ def warehouse(rows: pa.RecordBatch, tmp_path_factory: pytest.TempPathFactory) ->
 TABLES = [MESSAGES, TRANSFORMED, CENSUS, SIMULATED, WEIGHT_AUDIT, versions.MAPPING_VERSIONS]
 
 
-def in_duckdb(paths: list[str]) -> int:
-    found = duckdb.read_parquet(paths).fetchall()
-    return len(found)
-
-
-def in_polars(paths: list[str]) -> int:
-    height: int = pl.read_parquet(paths).height
-    return height
-
-
-def in_pandas(paths: list[str]) -> int:
-    return sum(len(pd.read_parquet(path)) for path in paths)
+ENGINES: dict[str, Callable[[list[str]], int]] = {
+    "duckdb": lambda paths: len(duckdb.read_parquet(paths).fetchall()),
+    "polars": lambda paths: pl.read_parquet(paths).height,
+    "pandas": lambda paths: sum(len(pd.read_parquet(path)) for path in paths),
+}
 
 
 def in_pyarrow(paths: list[str]) -> int:
@@ -169,7 +162,11 @@ def in_spark(paths: list[str]) -> int:
 
 @pytest.mark.parametrize(
     "engine",
-    [in_duckdb, in_polars, in_pandas, in_pyarrow, pytest.param(in_spark, marks=pytest.mark.spark)],
+    [
+        *(pytest.param(engine, id=name) for name, engine in ENGINES.items()),
+        in_pyarrow,
+        pytest.param(in_spark, marks=pytest.mark.spark),
+    ],
 )
 @pytest.mark.parametrize("spec", TABLES, ids=lambda spec: spec.name)
 def test_every_engine_reads_every_table(
@@ -193,7 +190,7 @@ def test_as_iceberg_tables(warehouse: Warehouse, spec: TableSpec) -> None:
 
 def test_rows_come_back_with_all_bytes(rows: pa.RecordBatch, warehouse: Warehouse) -> None:
     table = open_table(warehouse, MESSAGES)
-    found_rows = Scan.of(table, MESSAGES, data_files(table)).sum(PROCESS, digested, "digesting")
+    found_rows = Scan.of(table, MESSAGES, data_files(table)).sum(HERE, digested, "digesting")
     assert found_rows == digest_batch(rows)
     here = Scan.of(table, MESSAGES, data_files(table, "S"), ["seq", "subject", "cluster"])
     found: dict[int, Any] = {}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
@@ -78,15 +76,6 @@ def test_days_are_replaced_alone(table: Table) -> None:
     assert times_of(table, STREAM, 3) == []
 
 
-def test_other_readers(table: Table) -> None:
-    add(table, messages(range(1, 6)))
-    assert table.scan().to_arrow().num_rows == 5
-    with pytest.warns(Warning, match="scan planning"):
-        frame = pl.scan_iceberg(table).select("seq", "ts", "headers").collect()
-    assert sorted(frame["seq"]) == [1, 2, 3, 4, 5]
-    assert frame["headers"][0].to_list() == [{"name": "A", "value": "1"}]
-
-
 def test_the_second_writer_of_a_day_gets_a_conflict(table: Table, warehouse: Warehouse) -> None:
     other = open_table(warehouse, MESSAGES)
     add(other, messages(range(1, 3)), [DAYS[0]], replace=True)
@@ -152,13 +141,6 @@ def test_a_catalog_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_text("this is not SQLite, " * 100)
     with refused(WarehouseError, "warehouse-unusable", reason=re.compile("not a database")):
         open_table(Warehouse(dir=tmp_path), MESSAGES)
-
-
-def test_a_locked_catalog_is_waited_for(warehouse: Warehouse, table: Table) -> None:
-    with sqlite3.connect(warehouse.folder / "catalog.db") as other:
-        other.execute("BEGIN IMMEDIATE")
-        assert open_table(warehouse, MESSAGES).name() == table.name()
-    other.close()
 
 
 def test_a_full_disk_is_named_and_left_clean(tmp_path: Path) -> None:

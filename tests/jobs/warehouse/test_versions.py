@@ -9,31 +9,23 @@ import pytest
 
 from jobs.warehouse import tables, versions
 from jobs.warehouse.versions import Difference, Rule, UnknownVersion
-from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform import AccountMappings
 from nats_transform.config import canonical, load_mappings, mapping_version
 from tests.support.refused import refused
+from tests.support.rules import mappings as account
 
-CANARY = AccountMappings(
-    [
-        Mapping(
-            "orders.*",
-            [
-                Destination("v1.$1", 98),
-                Destination("v2.$1", 2),
-                Destination("west.{{wildcard(1)}}", 90, "west"),
-            ],
-        ),
-        Mapping("paid.*", [Destination("paid.{{partition(8,1)}}.$1")]),
-    ]
+CANARY = account(
+    {
+        "orders.*": [("v1.$1", 98), ("v2.$1", 2), ("west.{{wildcard(1)}}", 90, "west")],
+        "paid.*": "paid.{{partition(8,1)}}.$1",
+    }
 )
 
 
 def mappings(*rules: tuple[str, str, int]) -> AccountMappings:
     """One mapping for each source, in the order given."""
     sources = dict.fromkeys(source for source, _, _ in rules)
-    return AccountMappings(
-        [Mapping(s, [Destination(d, w) for source, d, w in rules if source == s]) for s in sources]
-    )
+    return account({s: [(to, w) for source, to, w in rules if source == s] for s in sources})
 
 
 def test_recorded_once_and_read_back(warehouse: tables.Warehouse) -> None:
