@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from jobs.files.storage import Storage
 from tests.support.refused import refused
 
 GROUPING = Grouping(("key", "of"), sums=("count",), lows=("first",), highs=("last",))
+shares_of = partial(grouped, grouping=GROUPING, storage=Storage(), spark=None)
 
 
 def rows_of(task: int) -> Iterator[pa.RecordBatch]:
@@ -57,14 +59,8 @@ def test_groups_are_those_of_the_rows(
     monkeypatch.setattr(module, "MOST_ROWS", most)
     monkeypatch.setattr(module, "FEW_ROWS", few)
     folder, tasks = tmp_path / "kept", range(4)
-    found = grouped(
-        tasks,
-        rows_of,
-        GROUPING,
-        lambda _, groups: groups.to_pylist(),
-        storage=Storage(),
-        folder=str(folder),
-        spark=None,
+    found = shares_of(
+        tasks, rows_of, finish=lambda _, groups: groups.to_pylist(), folder=str(folder)
     )
     assert len(found) == pytest.approx(shares, abs=1)
     groups = [
@@ -91,33 +87,26 @@ def test_many_groups_of_one_first_key_are_divided_too(
         [pa.array([key] * 8_000, pa.string()), others, ones, ones, ones],
         names=["key", "of", "first", "last", "count"],
     )
-    sizes = grouped(
-        [0], lambda _: [rows], GROUPING, lambda _, groups: len(groups), storage=Storage(),
-        folder=str(tmp_path / "kept"), spark=None,
-    )  # fmt: skip
+    sizes = shares_of(
+        [0], lambda _: [rows], finish=lambda _, groups: len(groups), folder=str(tmp_path / "kept")
+    )
     assert sum(sizes) == 8_000
     assert max(sizes) < 1_500
 
 
 def test_tasks_apart_have_shares_of_their_own(tmp_path: Path) -> None:
-    found = grouped(
+    found = shares_of(
         range(4),
         rows_of,
-        GROUPING,
-        lambda of, groups: (of, len(groups)),
-        storage=Storage(),
+        finish=lambda of, groups: (of, len(groups)),
         folder=str(tmp_path / "kept"),
-        spark=None,
         apart=lambda task: task % 2,
     )
     assert found == [(n, len(wanted(range(n, 4, 2)))) for n in (0, 1)]
 
 
 def test_no_rows(tmp_path: Path) -> None:
-    found = grouped(
-        range(2), lambda _: [], GROUPING, max, storage=Storage(), folder=str(tmp_path), spark=None
-    )
-    assert found == []
+    assert shares_of(range(2), lambda _: [], finish=max, folder=str(tmp_path)) == []
 
 
 def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -94,3 +95,5 @@ def test_a_damaged_file_is_named(warehouse: Warehouse) -> None:
     place.write_bytes(place.read_bytes()[:-20])
     with refused(WarehouseError, "file-unreadable-in-warehouse"):
         Scan.of(table, MESSAGES, [file]).sum(HERE, by_day, "counting")
+    with refused(WarehouseError, "file-unreadable-in-warehouse", path=re.compile("parquet$")):
+        list(Scan.of(table, MESSAGES, [file], ["seq"]))

@@ -27,14 +27,10 @@ def text(values: list[bytes | None]) -> pa.Array:
 
 def columns(rows: list[Row]) -> dict[str, pa.Array]:
     pairs = [row[2] and [{"name": n, "value": v} for n, v in row[2]] for row in rows]
-    made = pa.array(pairs, PAIRS)
-    names, values = (made.values.field(n).view(pa.string()) for n in ("name", "value"))
-    flat = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
-    missing = pa.array([row[2] is None for row in rows], pa.bool_())
     return {
         "subject": text([row[0] for row in rows]),
         "cluster": text([row[1] for row in rows]),
-        "headers": pa.ListArray.from_arrays(made.offsets, flat, type=HEADERS, mask=missing),
+        "headers": pa.array(pairs, PAIRS).view(HEADERS),
         "headers_raw": pa.array([row[3] for row in rows], pa.binary()),
     }
 

@@ -247,7 +247,6 @@ def test_a_stream_that_vanishes(stream: Stream, anew: bool) -> None:
     with pytest.raises(JobError) as caught:
         meanwhile(stream, 5000, 300, remove)
     assert caught.value.code in ("replay-recreated", "no-stream")
-    assert "\n" not in str(caught.value)
     if anew:
         assert stored(stream) == []
 

@@ -50,12 +50,11 @@ def fill(**options: Any) -> None:
     """Makes the stream, with nats-py's own options of a connection."""
 
     async def work() -> None:
-        client = await connect(**options)
-        js = client.jetstream(domain=options.pop("domain", None))
-        await js.add_stream(name=STREAM, subjects=["guarded.>"], storage=StorageType.MEMORY)
-        for n in range(COUNT):
-            await js.publish("guarded.x", b"%d" % n)
-        await client.close()
+        async with await connect(**options) as client:
+            js = client.jetstream()
+            await js.add_stream(name=STREAM, subjects=["guarded.>"], storage=StorageType.MEMORY)
+            for n in range(COUNT):
+                await js.publish("guarded.x", b"%d" % n)
 
     asyncio.run(work())
 
@@ -72,7 +71,6 @@ def why_refused(settings: NatsSettings, code: str | None = None) -> str:
     with pytest.raises(ArchiveError) as caught:
         read_all(settings)
     assert code in (None, caught.value.code)
-    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 

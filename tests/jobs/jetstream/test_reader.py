@@ -33,6 +33,7 @@ from jobs.settings.connection import NatsSettings
 from jobs.sources.source import StreamSource
 from jobs.warehouse.rows import SCHEMA
 from nats_transform.kernel.coverage import Coverage
+from tests.support.archive import BYTES_OF
 from tests.support.network import network
 from tests.support.refused import refused
 from tests.support.restarting import restart
@@ -44,54 +45,37 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 H = b"NATS/1.0\r\n"
 # Without a status in the first line (`NATS/1.0 404 ...`): the server itself drops it on storing.
 ODD = [
-    pytest.param((b"plain", b"", b"data"), id="plain"),
-    pytest.param((b"empty", b"", b""), id="empty-payload"),
-    pytest.param((b"empty.h", H + b"A: b\r\n\r\n", b""), id="empty-payload-with-headers"),
-    pytest.param((b"binary", b"", bytes(range(256))), id="binary-payload"),
-    pytest.param((b"crlf", b"", b"\r\nMSG x 1 2\r\n+OK\r\n"), id="payload-like-protocol"),
-    pytest.param(
-        (b"order", H + b"b: 1\r\na: 2\r\nb: 3\r\nB: 4\r\n\r\n", b"x"), id="order-repeats-case"
-    ),
-    pytest.param(
-        (b"spacing", H + b"A:1\r\nB:   2\r\nC : 3\r\nD: 4 \r\n\r\n", b"x"), id="odd-spacing"
-    ),
-    pytest.param((b"bytes", H + b"\xff: \xfe\r\n\r\n", b"\x00"), id="headers-not-utf-8"),
-    pytest.param((b"caf\xe9.\xff", b"", b"x"), id="subject-not-utf-8"),
-    pytest.param(("grüße.日本".encode(), b"", b"x"), id="subject-utf-8"),
-    pytest.param((b"kv", H + b"KV-Operation: DEL\r\n\r\n", b""), id="delete-marker"),
-    pytest.param(
-        (b"purge", H + b"KV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n", b""), id="purge-marker"
-    ),
+    (b"plain", b"", b"data"),
+    (b"empty", b"", b""),
+    (b"empty.h", H + b"A: b\r\n\r\n", b""),
+    (b"binary", b"", bytes(range(256))),
+    (b"crlf", b"", b"\r\nMSG x 1 2\r\n+OK\r\n"),  # like the protocol
+    (b"order", H + b"b: 1\r\na: 2\r\nb: 3\r\nB: 4\r\n\r\n", b"x"),
+    (b"spacing", H + b"A:1\r\nB:   2\r\nC : 3\r\nD: 4 \r\n\r\n", b"x"),
+    (b"bytes", H + b"\xff: \xfe\r\n\r\n", b"\x00"),
+    (b"caf\xe9.\xff", b"", b"x"),
+    ("grüße.日本".encode(), b"", b"x"),
+    (b"kv", H + b"KV-Operation: DEL\r\n\r\n", b""),
+    (b"purge", H + b"KV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n", b""),
 ]
+TEXT_AS_BYTES = pa.schema(
+    [field.with_type(BYTES_OF.get(field.name, field.type)) for field in SCHEMA]
+)
 
 
 def read(server: NatsServer, stream: str, **options: Any) -> list[list[Any]]:
     """The messages of each range, with text as its bytes."""
-    given = {"servers": server.url} | {n: options.pop(n) for n in ("servers",) if n in options}
+    nats = NatsSettings(servers=options.pop("servers", server.url))
     settings = JetStreamSettings.model_validate({"stream": stream} | options)
-    source = StreamSource(NatsSettings.model_validate(given), settings, 10**9)
+    source = StreamSource(nats, settings, 10**9)
     found = []
     for span in source.plan(Coverage.of([(10**9, 10**9)])):
         reader, ranges = source.tasks(span, Coverage())
         assert source.count(span) == span.messages
         for one in ranges:
-            rows = [row for batch in reader(one) for row in batch.cast(BYTES).to_pylist()]
+            rows = [row for batch in reader(one) for row in batch.cast(TEXT_AS_BYTES).to_pylist()]
             found.append([SimpleNamespace(**row) for row in rows])
     return found
-
-
-BYTES = pa.schema(
-    [
-        pa.field(
-            field.name,
-            {
-                "subject": pa.binary(),
-                "headers": pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())])),
-            }.get(field.name, field.type),
-        )
-        for field in SCHEMA
-    ]
-)
 
 
 def read_rows(server: NatsServer, stream: str, **options: Any) -> list[Any]:
@@ -106,13 +90,12 @@ def block_of(row: Any) -> bytes:
 
 def test_odd_messages_come_back_byte_for_byte(make_stream: Any) -> None:
     stream = make_stream(allow_rollup_hdrs=True)
-    odd = [param.values[0] for param in ODD]
-    stream.publish(odd)
+    stream.publish(ODD)
     rows = read_rows(stream.server, stream.name, batch=5)
     prefix = stream.name.encode() + b"."
     read = [(bytes(r.subject).removeprefix(prefix), block_of(r), bytes(r.data)) for r in rows]
-    assert read == odd
-    assert [r.seq for r in rows] == list(range(1, len(odd) + 1))
+    assert read == ODD
+    assert [r.seq for r in rows] == list(range(1, len(ODD) + 1))
     assert {(r.stream, r.cluster) for r in rows} == {(stream.name, None)}
 
 

@@ -34,12 +34,8 @@ def fault(subject: str) -> str | None:
 
 
 def batch(rows: list[Row]) -> pa.RecordBatch:
-    kind = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))
-    text = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
-    headers = pa.array([headers for _, _, headers in rows], kind)
-    flat = headers.flatten()
-    names, values = (flat.field(name).view(pa.string()) for name in ("name", "value"))
-    pairs = pa.StructArray.from_arrays([names, values], fields=list(text.value_type))
+    kinds = (pa.binary(), pa.string())
+    binary, text = (pa.list_(pa.struct([("name", k), ("value", k)])) for k in kinds)
     renamed = [
         MAPPINGS.apply(subject.decode("utf-8", "surrogateescape")).subject for _, subject, _ in rows
     ]
@@ -50,7 +46,7 @@ def batch(rows: list[Row]) -> pa.RecordBatch:
             "mapped_subject": pa.array(
                 [name and name.encode("utf-8", "surrogateescape") for name in renamed], pa.binary()
             ),
-            "headers": pa.ListArray.from_arrays(headers.offsets, pairs),
+            "headers": pa.array([headers for _, _, headers in rows], binary).view(text),
         }
     )
 
