@@ -6,7 +6,8 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from jobs.settings.connection import NatsSettings
 from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
-from nats_transform.errors import sentence
 from tests.conformance.client import Client
 from tests.support.command import nats_transform
 from tests.support.impostor import INFO_OF_STREAM, Impostor, serving
@@ -154,14 +154,21 @@ def test_a_server_without_messages(candidate: Path) -> None:
             tried(empty, candidate)
 
 
-def test_pages_of_a_real_server(server: NatsServer) -> None:
-    """More subjects than nats-server puts into one answer, and some go away meanwhile."""
-    many = 100_900
-    names = [b"%06d" % number for number in range(many)]
+@contextmanager
+def holding(names: Iterable[bytes]) -> Iterator[tuple[NatsSettings, Client]]:
+    """A server whose stream S has a message under each of these subjects, after `S.`."""
     with nats_server() as own, Client(own.url) as client:
         client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"]})
         Stream(own, "S").publish((name, b"", b"") for name in names)
-        pages = gathered(NatsSettings(servers=own.url), lambda: purge(client, "S.000001"))
+        yield NatsSettings(servers=own.url), client
+
+
+def test_pages_of_a_real_server() -> None:
+    """More subjects than nats-server puts into one answer, and some go away meanwhile."""
+    many = 100_900
+    purged = {"filter": "S.000001"}
+    with holding(b"%06d" % number for number in range(many)) as (nats, client):
+        pages = gathered(nats, lambda: client.request("$JS.API.STREAM.PURGE.S", purged))
     assert [len(page) for page in pages] == [100_000, many - 100_000]
     assert {subject for page in pages for subject in page} == {f"S.{n:06}" for n in range(many)}
 
@@ -193,10 +200,8 @@ def test_a_large_stream_is_asked_for_in_parts(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(subjects, "FEW", 200)
     monkeypatch.setattr(subjects, "SAMPLES", 300)
     monkeypatch.setattr(subjects, "ROUNDS", 1)
-    with nats_server() as own, Client(own.url) as client:
-        client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"]})
-        Stream(own, "S").publish((subject, b"", b"") for subject in SHAPES[name])
-        pages = gathered(NatsSettings(servers=own.url))
+    with holding(SHAPES[name]) as (nats, _):
+        pages = gathered(nats)
     counts = Counter[str]()
     for page in pages:
         assert not counts.keys() & page.keys()
@@ -207,11 +212,9 @@ def test_a_large_stream_is_asked_for_in_parts(name: str, monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 def test_a_stream_larger_than_two_pages_as_it_is() -> None:
-    with nats_server() as own, Client(own.url) as client:
-        client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"]})
-        names = [b"v2.%d.%d" % (n % 200, n) for n in range(250_000)]
-        Stream(own, "S").publish((name, b"", b"") for name in names)
-        pages = gathered(NatsSettings(servers=own.url))
+    names = [b"v2.%d.%d" % (n % 200, n) for n in range(250_000)]
+    with holding(names) as (nats, _):
+        pages = gathered(nats)
     assert len(pages) == 200
     assert sorted(s for page in pages for s in page) == sorted(f"S.{n.decode()}" for n in names)
 
@@ -222,10 +225,7 @@ def test_it_finds_the_same_in_several_pages_as_in_an_archive(tmp_path: Path) -> 
     given: dict[str, Any] = {"candidate": tmp_path / "candidate.conf", "stream": "S"}
     given["candidate"].write_text('mappings { "S.*.*": "T.$1.{{left(2,3)}}" }')
     warehouse = Warehouse(dir=tmp_path / "warehouse")
-    with nats_server() as own, Client(own.url) as client:
-        client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"]})
-        Stream(own, "S").publish((b"%d.%06d" % (n % 7, n), b"", b"") for n in range(100_900))
-        server = NatsSettings(servers=own.url)
+    with holding(b"%d.%06d" % (n % 7, n) for n in range(100_900)) as (server, _):
         ingest(HERE, IngestSettings(stream="S", server=server, warehouse=warehouse))
         archived, live = (
             dry_run(HERE, DryRunSettings.model_validate(given | {"nats": server} | more)).dry_run
@@ -245,11 +245,7 @@ def test_a_user_who_may_not_read_messages(
     assert live_census(nats, "ORDERS", ()).rows.num_rows == 40
 
 
-def purge(client: Client, subject: str) -> None:
-    client.request("$JS.API.STREAM.PURGE.S", {"filter": subject})
-
-
-def gathered(nats: NatsSettings, between: Callable[[], None] = lambda: None) -> list[Any]:
+def gathered(nats: NatsSettings, between: Callable[[], object] = lambda: None) -> list[Any]:
     async def gather() -> list[Any]:
         pages = []
         async with connection(nats) as client:
@@ -346,26 +342,3 @@ def test_pages_with_nothing_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with serving(impostor), refused(ArchiveError, "subjects-removed-faster"):
         gathered(NatsSettings(servers=impostor.url), turn)
-
-
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        ((), sentence("no-subjects")),
-        (("--live", "--stream", "S"), sentence("no-subjects")),
-        (
-            ("--live", "--census", "c.parquet", "--server", "x"),
-            sentence("not-both", options="--live or --census"),
-        ),
-        (("--live", "--server", "x", "--exact"), sentence("needs-an-archive")),
-        (("--server", "x", "--simulate"), sentence("needs-an-archive")),
-        (("--server", "x", "--day", "2026-01-01"), sentence("needs-an-archive")),
-    ],
-)
-def test_what_does_not_go_together(
-    candidate: Path, more: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NATS_URL", raising=False)
-    code, _, err = nats_transform("dry-run", "--candidate", str(candidate), *more)
-    assert code == 2
-    assert why in err
