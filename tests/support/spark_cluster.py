@@ -108,18 +108,24 @@ class Cluster:
         return _kill_one(self.pythons())
 
 
-def children(parents: set[int], word: bytes) -> list[int]:
+def children(parents: set[int], word: bytes = b"") -> list[int]:
     """The processes that these have started, with this word in their command."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:  # ended just now
-                continue
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended just now
+            command = (entry / "cmdline").read_bytes()
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             if word in command and parent in parents:
                 found.append(int(entry.name))
+    return found
+
+
+def family(top: int) -> set[int]:
+    """A process, and all that it and what it started have started."""
+    found = more = {top}
+    while more:
+        more = {*children(more)}
+        found = found | more
     return found
 
 

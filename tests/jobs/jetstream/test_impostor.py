@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import re
@@ -29,6 +28,7 @@ from nats_transform.kernel.coverage import Coverage
 from tests.support.impostor import INFO, INFO_OF_STREAM, Impostor, message, serving
 from tests.support.jobs import HERE
 from tests.support.refused import refused
+from tests.support.spark_cluster import children, family
 
 Pieces = Callable[[bytes, bytes], Iterator[bytes]]
 STATE = INFO_OF_STREAM["state"]
@@ -242,25 +242,13 @@ def test_spark_ends_when_it_is_told(tmp_path: Path) -> None:
         program = subprocess.Popen(
             [*command, "local[2]", "--server", impostor.url], cwd=tmp_path, stderr=subprocess.PIPE
         )
-        while not any("pyspark.daemon" in line for line in below(program.pid)):
+        while not children(family(program.pid), b"pyspark.daemon"):
             assert program.poll() is None
             time.sleep(0.1)
         program.terminate()
         # Without being told, it would wait for a minute for each of a thousand ranges.
         assert program.communicate() == (None, b"")
     assert program.returncode == 143
-
-
-def below(parent: int) -> list[str]:
-    """The command lines of the processes that a process has started, and of theirs."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = status.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == parent:
-                found.append((status.parent / "cmdline").read_text().replace("\0", " "))
-                found += below(int(status.parent.name))
-    return found
 
 
 def test_subjects_without_end() -> None:
@@ -286,6 +274,5 @@ def test_a_server_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # It would be told after 100,000 pings; one that sends fewer fills the same queue, only later.
     monkeypatch.setattr("jobs.jetstream.connection.MOST_NOISE", 10**12)
     monkeypatch.setattr("jobs.jetstream.connection.WRITE_SECONDS", 1)
-    with pytest.raises(ArchiveError) as caught:
+    with pytest.raises(ArchiveError):
         reading(Impostor(pieces=endless(b"", b"PING\r\n" * 1000)), tmp_path, patience=3)
-    assert "\n" not in str(caught.value)
