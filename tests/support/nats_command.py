@@ -82,9 +82,8 @@ def _consumer(url: str, stream: str, name: str, config: dict[str, Any]) -> None:
 
 def _ask(url: str, subject: str, body: dict[str, Any] | None = None) -> Any:
     async def asked() -> Any:
-        client = await nats.connect(url)
-        answer = await client.request(f"$JS.API.{subject}", json.dumps(body or {}).encode())
-        await client.close()
+        async with await nats.connect(url) as client:
+            answer = await client.request(f"$JS.API.{subject}", json.dumps(body or {}).encode())
         return json.loads(answer.data)
 
     found = asyncio.run(asked())
@@ -95,11 +94,10 @@ def _ask(url: str, subject: str, body: dict[str, Any] | None = None) -> Any:
 
 def _publish(url: str, subject: str, text: str, count: int) -> None:
     async def published() -> None:
-        client = await nats.connect(url)
-        context = client.jetstream()
-        for first in range(0, count, _AT_ONCE):
-            messages = range(first, min(first + _AT_ONCE, count))
-            await asyncio.gather(*(context.publish(subject, text.encode()) for _ in messages))
-        await client.close()
+        async with await nats.connect(url) as client:
+            context = client.jetstream()
+            for first in range(0, count, _AT_ONCE):
+                messages = range(first, min(first + _AT_ONCE, count))
+                await asyncio.gather(*(context.publish(subject, text.encode()) for _ in messages))
 
     asyncio.run(published())

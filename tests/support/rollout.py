@@ -127,12 +127,9 @@ class Site:
         """What the JetStream API answers."""
 
         async def asked() -> Any:
-            client = await connected(self.url, "worker")
             text = json.dumps(body or {}).encode()
-            try:
+            async with await connected(self.url, "worker") as client:
                 answer = await client.request(f"$JS.API.{subject}", text, timeout=timeout)
-            finally:
-                await client.close()
             return json.loads(answer.data)
 
         found = asyncio.run(asked())

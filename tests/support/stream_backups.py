@@ -20,11 +20,8 @@ def back_up(stream: Any, folder: Path, name: str = "stream.arc.s2") -> Path:
     """Backs a stream up into a new folder; source: nats-server `processStreamSnapshot`."""
 
     async def work() -> None:
-        client = await connect(stream.server.url)
-        try:
+        async with await connect(stream.server.url) as client:
             await save(client)
-        finally:
-            await client.close()
 
     async def save(client: Any) -> None:
         inbox = client.new_inbox()
@@ -62,8 +59,7 @@ def restore(url: str, folder: Path, **config: Any) -> StreamState:
         described = json.loads((folder / "backup.json").read_text())
         described["config"] |= config
         name: str = described["config"]["name"]
-        client = await connect(url)
-        try:
+        async with await connect(url) as client:
 
             async def ask(subject: str, data: bytes) -> Any:
                 answer = await client.request(subject, data, timeout=600)
@@ -76,8 +72,6 @@ def restore(url: str, folder: Path, **config: Any) -> StreamState:
                 while chunk := file.read(512 * 1024):
                     await ask(answer["deliver_subject"], chunk)
             await ask(answer["deliver_subject"], b"")
-        finally:
-            await client.close()
         return name
 
     return state_of_stream(url, asyncio.run(work()))

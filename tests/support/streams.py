@@ -60,11 +60,8 @@ class Stream:
         """The result of some work with a nats-py JetStream context."""
 
         async def connected() -> Any:
-            client = await connect(self.server.url, connect_timeout=600)
-            try:
+            async with await connect(self.server.url, connect_timeout=600) as client:
                 return await work(client.jetstream(timeout=600))
-            finally:
-                await client.close()
 
         return asyncio.run(connected())
 
