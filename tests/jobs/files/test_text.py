@@ -73,11 +73,8 @@ def test_dictionaries(values: list[bytes | None]) -> None:
     words = pa.DictionaryArray.from_arrays(pa.array([1, 0, None, 1], pa.int32()), text(values))
     shown, kept = stored({"subject": words}, ("subject", "subject_raw"))
     assert pa.types.is_dictionary(shown.type)
-    wanted = stored(
-        {"subject": words.cast(pa.string(), safe=False)} if values == [b"a", b"b"] else
-        {"subject": text([values[1], values[0], None, values[1]])},
-        ("subject", "subject_raw"),
-    )  # fmt: skip
+    repeated = text([values[1], values[0], None, values[1]])
+    wanted = stored({"subject": repeated}, ("subject", "subject_raw"))
     assert [shown.to_pylist(), kept.to_pylist()] == [column.to_pylist() for column in wanted]
 
 

@@ -57,21 +57,10 @@ def test_a_user_who_may_not_is_told() -> None:
             asyncio.run(asked(url, "a", 3))
 
 
-@pytest.mark.parametrize(
-    ("subject", "belongs"),
-    [
-        ("$JS.API.X", True),
-        ("$JS.ACK.S.c.1", True),
-        ("$SYS.REQ.X", True),
-        ("$1", True),
-        ("_R_.x", True),
-        ("_GR_.x", True),
-        ("$KV.bucket.key", False),
-        ("$O.bucket.C.x", False),
-        ("$KVX", True),
-        ("orders.$JS", False),
-        ("_INBOX.x", False),
-    ],
-)
-def test_subjects_of_the_server_itself(subject: str, belongs: bool) -> None:
-    assert belongs_to_server(subject) is belongs
+OF_SERVER = ["$JS.API.X", "$JS.ACK.S.c.1", "$SYS.REQ.X", "$1", "_R_.x", "_GR_.x", "$KVX"]
+OTHERS = ["$KV.bucket.key", "$O.bucket.C.x", "orders.$JS", "_INBOX.x"]
+
+
+@pytest.mark.parametrize("subject", [*OF_SERVER, *OTHERS])
+def test_subjects_of_the_server_itself(subject: str) -> None:
+    assert belongs_to_server(subject) is (subject in OF_SERVER)
