@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import cmarkgfm
 import pytest
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema as Sarif
 
-from jobs.jetstream.process import NatsServer, nats_server
+from jobs.jetstream.process import NatsServer
 from jobs.plan import PlanError
 from jobs.verify.run import read_plan
 from nats_transform.config import load_mappings, load_streams, mapping_version
@@ -22,6 +22,7 @@ from nats_transform.errors import sentence
 from nats_transform.lint.findings import PAGE
 from nats_transform.plan.model import Plan
 from tests.conformance.client import Client
+from tests.support import command
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform
 from tests.support.saying import says
@@ -63,8 +64,7 @@ def plan(*more: str, around: Sequence[str] = AROUND, out: str = "plan") -> tuple
 
 def refused(said: str, *more: str, around: Sequence[str] = AROUND, **fields: str) -> str:
     """The line that says why there is no plan."""
-    code, out, err = plan(*more, around=around)
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    err = command.refused("plan", *NEW, *around, "--out", "plan", *more)
     assert not Path("plan").exists()
     assert says(err, said, **fields)
     return err
@@ -88,16 +88,9 @@ def test_a_folder_with_every_step(project: Path) -> None:
     assert out.splitlines()[0] == "1. Let streams store the new subjects: stream ORDERS"
     folder = project / "plan"
     made = made_in(folder)
-    assert [(step.number, step.phase, step.percent) for step in made.steps] == [
-        (1, "expand", None),
-        (2, "expand", None),
-        (3, "expand", None),
-        (4, "shift", 10),
-        (5, "shift", 100),
-        (6, "contract", None),
-        (7, "contract", None),
-        (8, "contract", None),
-    ]
+    phases = [*[("expand", None)] * 3, ("shift", 10), ("shift", 100), *[("contract", None)] * 3]
+    assert [(step.phase, step.percent) for step in made.steps] == phases
+    assert [step.number for step in made.steps] == [*range(1, 9)]
     assert made.audited == "ORDERS"
     (need,) = made.steps[3].needs
     assert need.messages is not None
@@ -291,15 +284,14 @@ def test_the_current_folder_is_refused(project: Path, monkeypatch: pytest.Monkey
     assert nats_transform("plan", *given, "--out", ".") == (2, "", told)
 
 
-@pytest.mark.parametrize("is_there", [False, True], ids=["a file", "an empty folder"])
-def test_only_a_folder_that_is_not_empty_is_refused(project: Path, is_there: bool) -> None:
+def test_only_a_folder_that_is_not_empty_is_refused(project: Path) -> None:
     (project / "plan").mkdir()
-    if not is_there:
-        (project / "plan" / "mine").write_text("mine")
-    code, out, err = plan()
-    assert code == (0 if is_there else 2)
-    assert is_there or (out, err.count("\n")) == ("", 1)
-    assert is_there or contents(project / "plan") == {"mine": b"mine"}
+    mine = project / "plan" / "mine"
+    mine.write_text("mine")
+    command.refused("plan", *NEW, *AROUND, "--out", "plan")
+    assert contents(project / "plan") == {"mine": b"mine"}
+    mine.unlink()
+    assert plan()[0] == 0
 
 
 def test_a_source_that_no_block_can_hold(project: Path) -> None:
@@ -427,50 +419,36 @@ def test_the_page_as_github_shows_it(project: Path) -> None:
 
 def ask(server: NatsServer, subject: str, body: Any) -> Any:
     with Client(server.url) as client:
-        return client.request(f"$JS.API.{subject}", body)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    with nats_server() as running:
-        yield running
+        return client.api(subject, body)
 
 
 @pytest.mark.server
-def test_streams_and_consumers_from_a_server(project: Path, server: NatsServer) -> None:
-    there = ("--server", server.url)
+def test_streams_and_consumers_from_a_server(project: Path, nats_server: NatsServer) -> None:
+    there = ("--server", nats_server.url)
     refused("no-streams", around=there)
     for n in range(300):  # the server shows 256 at once
-        assert "error" not in ask(
-            server, f"STREAM.CREATE.S{n}", {"name": f"S{n}", "subjects": [f"s.{n}"]}
-        )
-    assert "error" not in ask(server, "STREAM.CREATE.ORDERS", STREAM)
+        ask(nats_server, f"STREAM.CREATE.S{n}", {"name": f"S{n}", "subjects": [f"s.{n}"]})
+    ask(nats_server, "STREAM.CREATE.ORDERS", STREAM)
     for config in (CONSUMER, {"ack_policy": "explicit", "filter_subject": "orders.us"}):
         name = f".{config['durable_name']}" if "durable_name" in config else ""
         body = {"stream_name": "ORDERS", "config": config}
-        assert "error" not in ask(server, f"CONSUMER.CREATE.ORDERS{name}", body)
+        ask(nats_server, f"CONSUMER.CREATE.ORDERS{name}", body)
     assert plan(around=there, out="one")[0] == 0
-    ask(server, "STREAM.INFO.ORDERS", {})
-    with Client(server.url) as client:
+    with Client(nats_server.url) as client:
         client.publish("orders.eu", b"x")
     assert plan("--json", around=there, out="two")[0] == 0
     assert contents(project / "one") == contents(project / "two") != {}
     made = made_in(project / "one")
-    assert {"streams/ORDERS.json", "streams/S299.json", "consumers/ORDERS.eu.json"} <= {
-        *made.made_from
-    }
+    named = {"streams/ORDERS.json", "streams/S299.json", "consumers/ORDERS.eu.json"}
+    assert named <= {*made.made_from}
     assert [c.name for step in made.steps for c in step.changes if c.kind == "consumer"] == [
         "ORDERS/eu", "ORDERS/eu",
     ]  # fmt: skip
     # What it was told is not what it would do: nothing has changed on the server.
-    assert ask(server, "STREAM.INFO.ORDERS", {})["config"]["subjects"] == ["orders.*"]
-    dry = nats_transform("dry-run", *NEW, *there, "--fail-on", "never", "--json")
-    summary = json.loads(dry[1])["summary"]
-    assert (summary["streams"], summary["consumers"]) == (301, 1)
-    assert {one["code"] for one in json.loads(dry[1])["findings"]} >= {
-        "not-captured",
-        "consumer-none",
-    }
+    assert ask(nats_server, "STREAM.INFO.ORDERS", {})["config"]["subjects"] == ["orders.*"]
+    dry = json.loads(nats_transform("dry-run", *NEW, *there, "--fail-on", "never", "--json")[1])
+    assert (dry["summary"]["streams"], dry["summary"]["consumers"]) == (301, 1)
+    assert {one["code"] for one in dry["findings"]} >= {"not-captured", "consumer-none"}
 
 
 @pytest.mark.server
@@ -480,28 +458,25 @@ def test_streams_and_consumers_from_a_server(project: Path, server: NatsServer) 
     ids=["another account", "files too"],
 )
 def test_a_server_that_is_not_meant(
-    project: Path, server: NatsServer, more: tuple[str, ...], code: str
+    project: Path, nats_server: NatsServer, more: tuple[str, ...], code: str
 ) -> None:
-    (project / "new.conf").write_text('accounts { SHOP { mappings { "orders.*": "s.$1" } } }\n'
-                                      'mappings { "orders.*": "s.$1" }')  # fmt: skip
-    refused(code, *more, around=("--server", server.url))
+    mappings = 'mappings { "orders.*": "s.$1" }'
+    (project / "new.conf").write_text(f"accounts {{ SHOP {{ {mappings} }} }}\n{mappings}")
+    refused(code, *more, around=("--server", nats_server.url))
 
 
 @pytest.mark.server
 @pytest.mark.parametrize("kind", ["stream", "consumer"])
 def test_a_name_that_the_nats_command_takes_for_an_option(
-    project: Path, server: NatsServer, kind: str
+    project: Path, nats_server: NatsServer, kind: str
 ) -> None:
     """nats-server has nothing against it."""
     stream = {"name": "--help" if kind == "stream" else "PLAIN", "subjects": ["other.*"]}
     consumer = {"durable_name": "-c", "ack_policy": "explicit", "filter_subject": "other.x"}
     wanted = {"stream_name": stream["name"], "config": consumer}
-    for call, body in (
-        (f"STREAM.CREATE.{stream['name']}", stream),
-        (f"CONSUMER.CREATE.{stream['name']}.-c", wanted),
-        (f"STREAM.DELETE.{stream['name']}", {}),
-    ):
-        assert "error" not in ask(server, call, body)
+    ask(nats_server, f"STREAM.CREATE.{stream['name']}", stream)
+    ask(nats_server, f"CONSUMER.CREATE.{stream['name']}.-c", wanted)
+    ask(nats_server, f"STREAM.DELETE.{stream['name']}", {})
     (project / "streams" / "other.json").write_text(json.dumps({"config": stream}))
     if kind == "consumer":
         (project / "consumers" / "other.json").write_text(json.dumps(wanted | {"name": "-c"}))
@@ -517,28 +492,28 @@ def test_nobody_is_asked_who_was_not_named(project: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.server
-def test_a_source_that_is_behind_is_waited_for(project: Path, server: NatsServer) -> None:
+def test_a_source_that_is_behind_is_waited_for(project: Path, nats_server: NatsServer) -> None:
     """A stream that is full takes no more from another one, and must not lose its source then."""
     full = {"max_msgs": 1, "discard": "new", "storage": "memory"}
     for config in (
         {"name": "UP", "subjects": ["up.*"], "storage": "memory"},
         {"name": "DOWN", "sources": [{"name": "UP", "filter_subject": "up.eu"}], **full},
     ):
-        assert "error" not in ask(server, f"STREAM.CREATE.{config['name']}", config)
+        ask(nats_server, f"STREAM.CREATE.{config['name']}", config)
     census_file(project / "up.parquet", {b"up.eu": 9}, stream="UP")
     (project / "up.conf").write_text('mappings { "up.*": "new.$1" }')
     code, out, err = nats_transform(
-        "plan", "--census", "up.parquet", "--candidate", "up.conf", "--server", server.url,
+        "plan", "--census", "up.parquet", "--candidate", "up.conf", "--server", nats_server.url,
         "--stages", "100", "--out", "plan",
     )  # fmt: skip
     assert code == 0, out + err
     for name in ("UP", "DOWN"):
         text = (project / "plan" / "01-expand" / f"stream-{name}.json").read_text()
-        assert "error" not in ask(server, f"STREAM.UPDATE.{name}", json.loads(text))
-    verify = ("verify", "--plan", "plan", "--step", "1", "--undo", "--server", server.url)
+        ask(nats_server, f"STREAM.UPDATE.{name}", json.loads(text))
+    verify = ("verify", "--plan", "plan", "--step", "1", "--undo", "--server", nats_server.url)
     assert nats_transform(*verify)[0] == 0
     assert "Before you undo it" in (project / "plan" / "README.md").read_text()
-    with Client(server.url) as client:
+    with Client(nats_server.url) as client:
         for _ in range(3):
             client.publish("new.eu", b"x")
         client.flush()
@@ -580,20 +555,15 @@ def test_a_certificate_goes_into_the_folder(project: Path) -> None:
     assert f"nats-server 2.15.1&lt;b&gt; {words}" in texts["index.html"]
 
 
-DIVERGING = {"holds": False, "divergences": [{"kind": "subject", "messages": 3}]}
-
-
 @pytest.mark.parametrize(
     ("more", "code", "why"),
     [
         ({"mapping_version": "f" * 64}, "certificate-of-other-version", "'ffffffffffff'"),
         ({"stream": "OTHER"}, "certificate-of-other-stream", "'OTHER'"),
         ({"holds": False}, "certificate-not-clean", "it says that it does not hold"),
-        (DIVERGING, "certificate-not-clean", "nats-server and the prediction part in 1 way"),
-        (DIVERGING | {"holds": True}, "certificate-not-clean", "1 way"),
+        ({"divergences": [{"kind": "subject", "messages": 3}]}, "certificate-not-clean", "1 way"),
         ({"tried": 0, "holds": False}, "certificate-not-clean", "it tried nothing"),
         ({"tried": 0}, "certificate-not-clean", "it tried nothing"),
-        ({"tried": "many"}, "not-a-certificate", "tried"),
         ({"share": 7}, "not-a-certificate", "share"),
     ],
 )
