@@ -40,6 +40,7 @@ from jobs.warehouse.tables import open_table, snapshot_properties
 from nats_transform.kernel.coverage import Coverage
 from tests.support.archive import rows_of
 from tests.support.digest import digest_of
+from tests.support.jobs import dumped
 from tests.support.network import silent_after
 from tests.support.refused import refused
 from tests.support.stream_backups import back_up, restore
@@ -127,13 +128,12 @@ def test_a_stream_brings_what_a_dump_lacks(run: Run, stream: Any, tmp_path: Path
     stream.count(9)
     stream.delete(4)
     run("WHOLE", from_stream=stream.name)
-    lines = [
-        json.dumps({"seq": row.seq, "subject": row.subject.decode(), "ts_ns": row.ts_ns})
+    lines = (
+        {"seq": row.seq, "subject": row.subject.decode(), "ts_ns": row.ts_ns}
         for row in rows_of(run.warehouse, "WHOLE")
         if row.seq in (1, 3, 5, 8)
-    ]
-    dump = tmp_path / "dump.jsonl"
-    dump.write_text("\n".join(lines))
+    )
+    dump = dumped(tmp_path / "dump.jsonl", lines)
     assert run(stream.name, jsonl=str(dump)).messages == 4
     result = run.checked(stream.name)
     assert (result.messages, result.gaps, result.added) == (8, 1, 4)
@@ -147,17 +147,18 @@ def test_a_dump_brings_what_the_stream_no_longer_had(
 ) -> None:
     stream.count(9)
     run("WHOLE", from_stream=stream.name)
-    lines = []
-    for row in rows_of(run.warehouse, "WHOLE"):
-        line = {"subject": row.subject.decode(), "data": row.data.decode()}
-        lines.append(json.dumps(line | {"seq": row.seq, "ts_ns": row.ts_ns}))
-    (tmp_path / "dump.jsonl").write_text("\n".join(lines))
+    lines = (
+        {"subject": row.subject.decode(), "data": row.data.decode()}
+        | {"seq": row.seq, "ts_ns": row.ts_ns}
+        for row in rows_of(run.warehouse, "WHOLE")
+    )
+    dump = dumped(tmp_path / "dump.jsonl", lines)
     stream.delete(1, 2, 3)
     source = {"backup": back_up(stream, tmp_path / "backup")} if from_backup else {}
     assert run(stream.name, **source).messages == 6
     stream.count(1)
     assert run(stream.name).added == 1
-    result = run.checked(stream.name, jsonl=str(tmp_path / "dump.jsonl"))
+    result = run.checked(stream.name, jsonl=str(dump))
     assert (result.messages, result.added, result.report.success) == (10, 3, True)
     assert run(stream.name).added == 0
 
@@ -223,6 +224,11 @@ def test_a_stream_that_went_back_is_refused_with_a_subject_filter(
             run(stream.name, subject=subject)
 
 
+def create_again(stream: Any) -> None:
+    stream.run(lambda js: js.delete_stream(stream.name))
+    stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
+
+
 @pytest.mark.parametrize("subject", [None, "n.2"])
 def test_another_stream_of_the_same_name_is_refused(
     run: Run, stream: Any, subject: str | None
@@ -230,12 +236,7 @@ def test_another_stream_of_the_same_name_is_refused(
     wanted = subject and f"{stream.name}.{subject}"
     stream.count(20)
     run(stream.name, subject=wanted)
-
-    async def again(js: Any) -> None:
-        await js.delete_stream(stream.name)
-        await js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"])
-
-    stream.run(again)
+    create_again(stream)
     stream.count(30)
     before = run.files()
     with refused(ArchiveError, "ingest-of-other-stream"):
@@ -252,8 +253,7 @@ def test_a_stream_that_is_created_again_between_two_commits(
     tasks, spans = StreamSource.tasks, list[Span]()
 
     def again() -> None:
-        stream.run(lambda js: js.delete_stream(stream.name))
-        stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
+        create_again(stream)
         stream.count(100)
 
     def tasks_of(source: StreamSource, span: Span, have: Coverage) -> Any:
@@ -395,8 +395,7 @@ def test_a_program_that_is_terminated_does_not_wait_for_a_silent_server(
     stream.count(100)
     with silent_after(stream.server.url, word) as (url, silent):
         server = {"servers": url, "patience": 3600, "connect_timeout": 3600}
-        tables = {"dir": str(run.warehouse.folder)}
-        process = start({"stream": stream.name, "server": server, "warehouse": tables}, tmp_path)
+        process = start(run, stream.name, server, tmp_path)
         assert silent.wait()
         process.terminate()
         assert process.communicate() == (b"", b"")
@@ -406,13 +405,8 @@ def test_a_program_that_is_terminated_does_not_wait_for_a_silent_server(
 
 def test_concurrent_ingests_never_mix(run: Run, stream: Any) -> None:
     stream.count(400)
-    results: list[IngestResult] = []
-    threads = [threading.Thread(target=lambda: results.append(run(stream.name))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 3
+    with ThreadPoolExecutor() as pool:
+        results = list(pool.map(run, [stream.name] * 3))
     assert sum(result.added for result in results) == 400
     for result in results:
         run.check(result)
@@ -445,9 +439,11 @@ def test_a_day_that_is_still_being_written(run: Run, stream: Any) -> None:
     assert results[1].added > 0
 
 
-def start(settings: dict[str, Any], folder: Path, *options: str) -> subprocess.Popen[bytes]:
-    path = folder / "settings.json"
-    path.write_text(json.dumps(settings))
+def start(
+    run: Run, stream: str, server: dict[str, Any], folder: Path, *options: str
+) -> subprocess.Popen[bytes]:
+    path, tables = folder / "settings.json", {"dir": str(run.warehouse.folder)}
+    path.write_text(json.dumps({"stream": stream, "server": server, "warehouse": tables}))
     return subprocess.Popen(
         [sys.executable, "-m", "jobs", "ingest", str(path), *options],
         stdout=subprocess.PIPE,
@@ -458,14 +454,10 @@ def start(settings: dict[str, Any], folder: Path, *options: str) -> subprocess.P
 
 def survive_kills(run: Run, stream: Any, folder: Path, kills: int, *options: str) -> None:
     """Kills ingests of a growing stream, each at another moment; the next must repair it."""
-    settings = {
-        "stream": stream.name,
-        "server": {"servers": stream.server.url},
-        "warehouse": {"dir": str(run.warehouse.folder)},
-    }
+    given = (run, stream.name, {"servers": stream.server.url}, folder, *options)
     started = time.monotonic()
     stream.count(2000)
-    whole = start(settings, folder, *options)
+    whole = start(*given)
     output, errors = whole.communicate()
     assert whole.returncode == 0, errors
     assert json.loads(output)["messages"] == 2000
@@ -473,7 +465,7 @@ def survive_kills(run: Run, stream: Any, folder: Path, kills: int, *options: str
     chance = random.Random(stream.name)
     for _ in range(kills):
         stream.count(2000)
-        process = start(settings, folder, *options)
+        process = start(*given)
         time.sleep(chance.uniform(0.3, 1.0) * took)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
