@@ -43,8 +43,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copy(shop: Path, tmp_path: Path) -> Path:
+def copy(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, which is the current folder."""
     shutil.copytree(shop, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    (tmp_path / "copy" / "stream.json").write_text(
+        json.dumps({"name": "SHOP", "subjects": [">"], "no_ack": True})
+    )
     return tmp_path / "copy"
 
 
@@ -65,52 +70,40 @@ def swap(path: Path, column: str) -> None:
     pq.write_table(rows.set_column(place, rows.schema.field(place), [values]), path)
 
 
-def commands(folder: Path) -> dict[str, tuple[str, ...]]:
-    where = ("--stream", "SHOP", "--warehouse", str(folder / "warehouse"))
-    (folder / "stream.json").write_text(
-        json.dumps({"name": "SHOP", "subjects": [">"], "no_ack": True})
-    )
-    config = ("--config", str(folder / "stream.json"))
-    return {
-        "export": ("export", *where, "--to-backup", str(folder / "backup"), *config),
-        "audit": ("audit", *where),
-        "replay": ("replay", *where, "--server", "nats://127.0.0.1:1", "--to", "X"),
-    }
+def run(*command: str) -> tuple[int, str, str]:
+    """What a command says of the stream in the current folder."""
+    return nats_transform(*command, "--stream", "SHOP")
 
 
-@pytest.mark.parametrize("command", ["audit", "export", "replay"])
-def test_swapped_subjects_are_refused(copy: Path, command: str) -> None:
+MAPPING = ("--mapping", "mapping.conf")
+EXPORT = ("export", "--to-backup", "backup", "--config", "stream.json")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("audit",), EXPORT, ("replay", "--server", "nats://127.0.0.1:1", "--to", "X")],
+    ids=["audit", "export", "replay"],
+)
+def test_swapped_subjects_are_refused(copy: Path, command: tuple[str, ...]) -> None:
     path = files_of(copy, specs.TRANSFORMED)[0]
     swap(path, "mapped_subject")
-    code, out, error = nats_transform(*commands(copy)[command])
-    assert (code, out) == (2, "")
-    assert error.count("\n") == 1
+    code, out, error = run(*command)
+    assert (code, out, error.count("\n")) == (2, "", 1)
     assert says(error, "files-changed", file=path, cure="transform its day again")
     assert not (copy / "backup").exists()
 
 
 def test_compare_refuses_what_it_reads(copy: Path) -> None:
-    where = ("--warehouse", str(copy / "warehouse"))
-    mapping = ("--mapping", str(copy / "mapping.conf"), "--branch", "next")
-    code, _, error = nats_transform("transform", "--stream", "SHOP", *where, *mapping, "--seed=1")
+    code, _, error = run("transform", *MAPPING, "--branch", "next", "--seed=1")
     assert code == 0, error
     path = files_of(copy, specs.TRANSFORMED)[0]
     swap(path, "mapped_subject")
-    code, out, error = nats_transform("compare", "main", "next", *where)
+    code, out, error = nats_transform("compare", "main", "next")
     assert (code, out) == (2, "")
     assert says(error, "files-changed", file=path, cure="transform its day again")
     # Files that both sides have are not read.
-    code, _, error = nats_transform("compare", "main", "main", *where)
+    code, _, error = nats_transform("compare", "main", "main")
     assert code == 0, error
-
-
-def test_an_observed_audit_refuses_changed_messages(copy: Path) -> None:
-    path = files_of(copy, specs.MESSAGES)[0]
-    swap(path, "subject")
-    mapping = ("--mapping", str(copy / "mapping.conf"), "--observed")
-    code, _, error = nats_transform(*commands(copy)["audit"], *mapping)
-    assert code == 2
-    assert says(error, "files-changed", file=path, cure="ingest its stream anew")
 
 
 def properties(folder: Path) -> list[dict[str, str]]:
@@ -128,21 +121,18 @@ ERASE = ("erase", "--subject", "cart.1", "--reason", "ticket 1", "--yes")
         pytest.param(ERASE, id="erase"),
         pytest.param(ERASE[:3], id="erase-without-yes"),
         pytest.param(("erase", "--seq", "900", *ERASE[3:]), id="erase-in-another-file"),
+        pytest.param(("audit", *MAPPING, "--observed"), id="audit-observed"),
         pytest.param(("dry-run", "--candidate", "mapping.conf", "--exact"), id="dry-run-exact"),
         pytest.param(("dry-run", "--candidate", "mapping.conf"), id="dry-run"),
         pytest.param(("census", "export", "--out", "counts"), id="census-export"),
     ],
 )
-def test_changed_messages_are_refused(
-    copy: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_messages_are_refused(copy: Path, command: tuple[str, ...]) -> None:
     """Nothing is made of them, and nothing new says that they can be trusted."""
-    monkeypatch.chdir(copy)
     path, before = files_of(copy, specs.MESSAGES)[0], properties(copy)
     swap(path, "subject")
-    code, out, error = nats_transform(*command, "--stream", "SHOP", "--warehouse", "warehouse")
-    assert (code, out) == (2, "")
-    assert error.count("\n") == 1
+    code, out, error = run(*command)
+    assert (code, out, error.count("\n")) == (2, "", 1)
     assert says(error, "files-changed", file=path, cure="ingest its stream anew")
     assert properties(copy) == before
     assert not Path("counts").exists()
@@ -153,15 +143,11 @@ def test_changed_messages_are_refused(
 @pytest.mark.parametrize(
     "command", [("dry-run", "--candidate", "mapping.conf"), ("census", "export", "--out", "counts")]
 )
-def test_a_changed_census_is_refused(
-    copy: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(copy)
-    where = ("--stream", "SHOP", "--warehouse", "warehouse")
-    assert nats_transform("census", "export", "--out", "before", *where)[0] == 0
+def test_a_changed_census_is_refused(copy: Path, command: tuple[str, ...]) -> None:
+    assert run("census", "export", "--out", "before")[0] == 0
     path = files_of(copy, CENSUS)[0]
     swap(path, "subject")
-    code, _, error = nats_transform(*command, *where)
+    code, _, error = run(*command)
     assert code == 2
     assert path.name in error
     assert not Path("counts").exists()
@@ -170,56 +156,49 @@ def test_a_changed_census_is_refused(
 def test_an_erasure_goes_on_when_changed_rows_are_made_again(copy: Path) -> None:
     """No hash of the erasure vouches for rows that somebody changed."""
     path = files_of(copy, specs.TRANSFORMED)[0]
-    where = ("--stream", "SHOP", "--warehouse", str(copy / "warehouse"))
     swap(path, "mapped_subject")
     before = properties(copy)[1]
-    code, out, error = nats_transform(*ERASE, *where)
+    code, out, error = run(*ERASE)
     assert (code, out) == (2, "")
     assert says(error, "files-changed", file=path, cure="transform its day again")
     assert properties(copy)[1] == before
-    assert nats_transform("transform", *where, "--mapping", str(copy / "mapping.conf"))[0] == 0
-    code, out, error = nats_transform("erase", *where, "--yes")
+    assert run("transform", *MAPPING)[0] == 0
+    code, out, error = run("erase", "--yes")
     assert (code, error) == (0, "")
     assert out.startswith("SHOP: 1 message erased\n")
     assert not path.exists()
-    assert nats_transform("verify-table", *where)[0] == 0
+    assert run("verify-table")[0] == 0
 
 
 def test_an_audit_takes_the_recorded_mapping(copy: Path) -> None:
-    audit = commands(copy)["audit"]
     tolerance = ("--tolerance", "20", "--json")
-    code, out, error = nats_transform(*audit, *tolerance)
+    code, out, error = run("audit", *tolerance)
     assert code == 0, error
     found = json.loads(out)
-    mapping = ("--mapping", str(copy / "mapping.conf"))
-    given = json.loads(nats_transform(*audit, *mapping, *tolerance)[1])
+    given = json.loads(run("audit", *MAPPING, *tolerance)[1])
     for name in ("verdict", "basis", "messages", "mapping_version", "rules"):
         assert found[name] == given[name]
     assert (found["verdict"], found["messages"]) == ("within", 1000)
     # With two versions nobody knows which one is meant, if not by its days.
-    days = ("--day", "2026-03-02", "--seed", "5")
-    where = audit[1:]
-    assert nats_transform("transform", *where, *mapping, *days)[0] == 0
-    code, _, error = nats_transform(*audit, *tolerance)
+    assert run("transform", *MAPPING, "--day", "2026-03-02", "--seed", "5")[0] == 0
+    code, _, error = run("audit", *tolerance)
     assert code == 2
     assert says(error, "several-versions-on-days", count=2)
-    code, out, _ = nats_transform(*audit, "--day", "2026-03-02", *tolerance)
+    code, out, _ = run("audit", "--day", "2026-03-02", *tolerance)
     assert (code, json.loads(out)["messages"]) == (0, 500)
-    code, _, error = nats_transform(*audit, "--observed")
+    code, _, error = run("audit", "--observed")
     assert code == 2
     assert says(error, "audit-without-mapping")
 
 
 def test_the_cure_helps(copy: Path) -> None:
     swap(files_of(copy, specs.TRANSFORMED)[0], "mapped_subject")
-    where = ("--stream", "SHOP", "--warehouse", str(copy / "warehouse"))
-    code, out, _ = nats_transform("verify-table", *where)
+    code, out, _ = run("verify-table")
     assert code == 1
     assert "ExpectEveryOutcomeToAgree" in out or "another outcome than the mappings give" in out
-    mapping = ("--mapping", str(copy / "mapping.conf"))
-    assert nats_transform("transform", *where, *mapping)[0] == 0
-    assert nats_transform("verify-table", *where)[0] == 0
-    assert nats_transform(*commands(copy)["export"])[0] == 0
+    assert run("transform", *MAPPING)[0] == 0
+    assert run("verify-table")[0] == 0
+    assert run(*EXPORT)[0] == 0
 
 
 def cut(path: Path, _: str) -> None:
@@ -241,9 +220,7 @@ def test_errors_name_the_file_that_was_opened(
     """Iceberg has the path of the warehouse that was copied, whose file is as it was."""
     path = files_of(copy, spec)[0]
     damage(path, "mapped_subject")
-    mapping = ("--mapping", str(copy / "mapping.conf")) if command == "transform" else ()
-    where = ("--stream", "SHOP", "--warehouse", str(copy / "warehouse"))
-    _, out, error = nats_transform(command, *where, *mapping)
+    _, out, error = run(command, *(MAPPING if command == "transform" else ()))
     assert str(path) in out + error
 
 
@@ -261,7 +238,6 @@ def test_files_of_older_releases_are_named(copy: Path) -> None:
         table = open_table(Warehouse(dir=copy / "warehouse"), spec)
         kept = [name for name in table.properties if name.startswith("nats-transform.files.")]
         table.transaction().remove_properties(*kept).commit_transaction()
-    where = ("--stream", "SHOP", "--warehouse", str(copy / "warehouse"))
     of_table = {
         name: f"not looked at: whether 2 files of {name} changed after being published (a "
         f"release without hashes published them: {cure})"
@@ -270,26 +246,23 @@ def test_files_of_older_releases_are_named(copy: Path) -> None:
             ("transformed_messages", "transform its day again"),
         )
     }
-    code, out, _ = nats_transform("verify-table", *where)
+    code, out, _ = run("verify-table")
     assert code == 0
     assert [line for line in out.splitlines() if "not looked" in line] == list(of_table.values())
-    found = json.loads(nats_transform("verify-table", *where, "--json")[1])
+    found = json.loads(run("verify-table", "--json")[1])
     assert [len(table["not_looked_at"]) for table in found["tables"]] == [1, 1]
     loose = ("--tolerance", "20", "--json")
-    observed = ("--observed", "--mapping", str(copy / "mapping.conf"))
-    for more, name in (((), "transformed_messages"), (observed, "messages")):
-        code, out, error = nats_transform("audit", *where, *more, *loose)
+    for more, name in (((), "transformed_messages"), (("--observed", *MAPPING), "messages")):
+        code, out, error = run("audit", *more, *loose)
         assert of_table[name] in json.loads(out)["notes"], error
 
 
 def test_hashes_of_files_that_are_gone_are_forgotten(copy: Path) -> None:
-    where = ("--warehouse", str(copy / "warehouse"))
-    mapping = ("--stream", "SHOP", "--mapping", str(copy / "mapping.conf"))
-    assert nats_transform("transform", *where, *mapping)[0] == 0
+    assert run("transform", *MAPPING)[0] == 0
     table = open_table(Warehouse(dir=copy / "warehouse"), specs.TRANSFORMED)
     kept = [name for name in table.properties if name.startswith("nats-transform.files.")]
     assert len(kept) == 2
-    code, _, error = nats_transform("maintain", *where, "--retention", "0")
+    code, _, error = nats_transform("maintain", "--retention", "0")
     assert code == 0, error
     table = open_table(Warehouse(dir=copy / "warehouse"), specs.TRANSFORMED)
     (left,) = [name for name in table.properties if name.startswith("nats-transform.files.")]
