@@ -13,17 +13,14 @@ import pytest
 
 from jobs.erase import erase
 from jobs.errors import JobError
-from jobs.ingest import ingest
 from jobs.jetstream.process import NatsServer
 from jobs.settings.erase import EraseSettings
-from jobs.settings.ingest import IngestSettings
-from jobs.settings.transform import TransformSettings
-from jobs.transform import transform
 from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
 from nats_transform.errors import NatsTransformError, sentence
-from tests.support.backups import Entry, archive, packed, state_of
+from tests.support.backups import Entry
 from tests.support.exporting import CONFIG, MAPPING, MESSAGES, SPARK, Exporting, consumer
+from tests.support.jobs import dumped, ingested, transformed
 from tests.support.refused import refused
 from tests.support.stream_backups import restore
 
@@ -158,7 +155,7 @@ def test_a_configuration_of_ones_own(make: Callable[..., Exporting], tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("ingested", "message"),
+    ("given", "message"),
     [
         pytest.param({"until": 14}, "missing sequences 15-25, subject filter none", id="range"),
         pytest.param(
@@ -166,8 +163,8 @@ def test_a_configuration_of_ones_own(make: Callable[..., Exporting], tmp_path: P
         ),
     ],
 )
-def test_a_part_of_a_stream(make: Callable[..., Exporting], ingested: Any, message: str) -> None:
-    result = make(ingested=ingested).export()
+def test_a_part_of_a_stream(make: Callable[..., Exporting], given: Any, message: str) -> None:
+    result = make(ingested=given).export()
     assert [finding.code for finding in result.findings] == ["partial"]
     assert re.search(message, result.findings[0].message)
 
@@ -240,13 +237,8 @@ def test_configurations_that_are_none(
 
 def test_days_that_are_not_transformed(make: Callable[..., Exporting], tmp_path: Path) -> None:
     made = make()
-    more: list[Entry] = [*MESSAGES, (b"a.9", 1_710_000_000_000_000_000, 26, b"", b"later")]
-    later = tmp_path / "later"
-    later.mkdir()
-    (later / "stream.arc.s2").write_bytes(packed(archive(more)))
-    described = {"config": CONFIG, "state": state_of(more)}
-    (later / "backup.json").write_text(json.dumps(described))
-    ingest(SPARK, IngestSettings(backup=later, **made.settings))  # type: ignore[arg-type]
+    later = {"seq": 26, "ts": "2024-03-09T16:00:00Z", "subject": "a.9"}
+    ingested(made.warehouse, dumped(tmp_path / "later.jsonl", [later]))
     with refused(JobError, "export-untransformed", messages=6, transformed=5):
         made.export()
 
@@ -257,8 +249,7 @@ def test_messages_in_quarantine(make: Callable[..., Exporting]) -> None:
     def sift(rows: pa.RecordBatch) -> list[str | None]:
         return ["by number" if seq == 14 else None for seq in rows.column("seq").to_pylist()]
 
-    transformed = TransformSettings(mapping=made.mapping, **made.settings)  # type: ignore[arg-type]
-    transform(SPARK, transformed, sift=sift)
+    transformed(made.warehouse, made.mapping, sift=sift)
     with refused(JobError, "export-untransformed", messages=5, transformed=4):
         made.export()
 
