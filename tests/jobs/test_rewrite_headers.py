@@ -16,24 +16,22 @@ from jobs.export import ExportResult, export
 from jobs.ingest import ingest
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.replay import ReplayResult, replay
-from jobs.session import SessionOnDemand
 from jobs.settings.connection import NatsSettings
 from jobs.settings.export import ExportSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.replay import ReplaySettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
 from tests.support.backups import Entry, archive, packed, state_of
-from tests.support.command import nats_transform
+from tests.support.command import printed
 from tests.support.exporting import contents
+from tests.support.jobs import HERE
 from tests.support.refused import refused
 from tests.support.stream_backups import messages_of, restore, state_of_stream
 from tests.support.streams import Stream
 
 pytestmark = pytest.mark.server
-SPARK = SessionOnDemand(SparkSettings())
 BLOCK = b"NATS/1.0\r\n"
 
 
@@ -75,8 +73,8 @@ class Planned:
         mapping = folder / "mapping.json"
         mapping.write_text(json.dumps(MAPPING))
         settings: dict[str, Any] = {"stream": "PLANS", "warehouse": self.warehouse}
-        ingest(SPARK, IngestSettings(backup=self.backup, **settings))
-        transform(SPARK, TransformSettings(mapping=mapping, **settings))
+        ingest(HERE, IngestSettings(backup=self.backup, **settings))
+        transform(HERE, TransformSettings(mapping=mapping, **settings))
 
     def export(self, **settings: Any) -> ExportResult:
         given: dict[str, Any] = {"original": self.backup, "to_backup": str(self.folder / "new")}
@@ -145,20 +143,13 @@ def test_every_other_byte_stays(tmp_path: Path) -> None:
     planned = Planned(
         tmp_path, "jobs.eu", (b"plans.2", later, 4, block, b"Nats-Schedule-Target: x")
     )
-    code, out, err = nats_transform(
-        *("export", "--stream", "PLANS", "--warehouse", str(tmp_path / "warehouse")),
-        *("--original", str(planned.backup), "--to-backup", str(tmp_path / "as-they-were")),
-    )
-    assert (code, err) == (0, "")
+    export = ("export", "--stream", "PLANS", "--warehouse", str(tmp_path / "warehouse"))
+    export += ("--original", str(planned.backup), "--to-backup")
+    out = printed(*export, str(tmp_path / "as-they-were"))
     assert "2 messages have a schedule, whose target doesn't change; --rewrite-headers" in out
     moved = [(m[0].replace(b"jobs", b"work"), *m[1:]) for m in planned.messages]
     assert contents(tmp_path / "as-they-were")[1] == moved
-    code, out, err = nats_transform(
-        *("export", "--stream", "PLANS", "--warehouse", str(tmp_path / "warehouse")),
-        *("--original", str(planned.backup), "--to-backup", str(tmp_path / "new")),
-        "--rewrite-headers",
-    )
-    assert (code, err) == (0, "")
+    out = printed(*export, str(tmp_path / "new"), "--rewrite-headers")
     assert "rewrote Nats-Schedule-Target in 2 messages" in out
     assert "rewrote Nats-Schedule-Source in 1 message" in out
     replaced = {
@@ -209,11 +200,10 @@ def test_a_replayed_schedule_fires_under_its_new_target(server: NatsServer, tmp_
     new_stream(server, "NEW", allow_msg_schedules=True)
     dry = planned.replay(server, "NEW", rewrite_headers=True, dry_run=True)
     assert (dry.schedules, dry.acting, dry.rewritten) == (1, 1, {"Nats-Schedule-Target": 1})
-    code, out, err = nats_transform(
+    out = printed(
         *("replay", "--stream", "PLANS", "--to", "NEW", "--server", server.url),
         *("--warehouse", str(tmp_path / "warehouse"), "--rewrite-headers"),
     )
-    assert (code, err) == (0, ""), out
     assert "Nats-Schedule-Target rewritten in 1 message" in out
     wait_for(server, "NEW", "work.eu")
     # It is known by the header that the server copied: nothing is sent twice.

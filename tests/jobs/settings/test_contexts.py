@@ -132,7 +132,6 @@ def test_options_replace_parts(folder: Path) -> None:
         pytest.param('{"nsc": "nsc://O/A/U"}', "context-field", id="old nsc"),
         pytest.param('{"password": "op://v/i"}', "context-credentials-scheme", id="1Password"),
         pytest.param('{"socks_proxy": "socks5://x"}', "context-field", id="proxy"),
-        pytest.param('{"windows_cert_store": "user"}', "context-field", id="windows"),
         pytest.param('{"user_jwt": "x"}', "context-jwt-without-seed", id="half"),
         pytest.param('{"token": "env://NOT_SET"}', "context-variable-not-set", id="variable"),
         pytest.param('{"token": "data:;base64,%"}', "context-not-base64", id="no base64"),
