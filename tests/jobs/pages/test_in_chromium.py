@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -110,11 +111,15 @@ def comparison() -> CompareResult:
 
 PAGES: dict[str, Callable[[], str]] = {
     "audit by day": lambda: audit.render(test_audit.result()),
-    "audit by hour": lambda: audit.render(test_audit.result("hour", kind="observed")),
+    "audit by hour": lambda: audit.render(
+        test_audit.result("hour", kind="observed", basis=HOSTILE, in_force=test_audit.SEVERAL)
+    ),
     "canary": lambda: canary.render(canary_plan()),
     "certificate": lambda: certify.render(certificate()),
     "comparison": lambda: compare.render(comparison()),
-    "dry run": lambda: dry_run.render(test_dry_run.result()),
+    "dry run": lambda: dry_run.render(
+        replace(test_dry_run.result(), candidate=HOSTILE, current=HOSTILE, run_id=HOSTILE)
+    ),
     "dry run that finds nothing": lambda: dry_run.render(test_dry_run.result(test_dry_run.clean())),
     "plan": lambda: plan.render(test_plan.plan()),
     "plan with names that hurt": lambda: plan.render(test_plan.plan(HOSTILE)),
