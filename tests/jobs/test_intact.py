@@ -16,6 +16,7 @@ from jobs.warehouse import specs
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.tables import data_files, file_digests, find_table, open_table
 from tests.support.command import nats_transform
+from tests.support.jobs import dumped, ingested, transformed
 from tests.support.saying import says
 
 
@@ -27,18 +28,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         'mappings: { "cart.*": [{destination: "v1.$1", weight: 50}, '
         '{destination: "v2.$1", weight: 50}] }'
     )
-    lines = [
+    lines = (
         {"subject": f"cart.{n}", "ts": f"2026-03-0{1 + n // 500}T00:00:00Z", "data": f"{n}"}
         for n in range(1000)
-    ]
-    (folder / "dump.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    where = ("--stream", "SHOP", "--warehouse", str(folder / "warehouse"))
-    for command in (
-        ("ingest", *where, "--jsonl", str(folder / "dump.jsonl")),
-        ("transform", *where, "--mapping", str(folder / "mapping.conf")),
-    ):
-        code, _, error = nats_transform(*command)
-        assert code == 0, error
+    )
+    warehouse = Warehouse(dir=folder / "warehouse")
+    ingested(warehouse, dumped(folder / "dump.jsonl", lines), "SHOP")
+    transformed(warehouse, folder / "mapping.conf", stream="SHOP")
     return folder
 
 

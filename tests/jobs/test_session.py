@@ -161,17 +161,13 @@ def test_nobody_else_reads_the_scratch_folders(spark: SparkSession) -> None:
     assert files  # of the shuffle
     process = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}")
     opened = {Path(os.path.realpath(link)) for link in (process / "fd").iterdir()}
-    mapped = {Path(line.split(maxsplit=5)[5]) for line in open_lines(process / "maps")}
+    maps = (process / "maps").read_text().splitlines()
+    mapped = {Path(line.split(maxsplit=5)[5]) for line in maps if "/" in line}
     temporary = Path(tempfile.gettempdir())
     # What is installed is no scratch file, also where the checkout itself is a temporary folder.
     made = {path for path in opened | mapped if not path.is_relative_to(sys.prefix)} | {*files}
     held = {path for path in made if path.is_relative_to(temporary)}
     assert [path for path in held if others_may_read(path)] == []
-
-
-def open_lines(maps: Path) -> list[str]:
-    """The lines of a process's maps that name a file."""
-    return [line for line in maps.read_text().splitlines() if "/" in line]
 
 
 def planted(folder: Path) -> Path:

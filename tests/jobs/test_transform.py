@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.frames import read
 from jobs import gate
-from jobs.errors import ArchiveError, ConcurrentWrite, WarehouseError
+from jobs.errors import ArchiveError, ConcurrentWrite
 from jobs.files.division import plan
 from jobs.session import SessionOnDemand, Spark
 from jobs.settings.spark import SparkSettings
@@ -48,22 +48,19 @@ MAPPINGS = AccountMappings(
 )
 
 
-def messages(count: int = 300, days: int = 3, first: int = 1) -> list[Row]:
-    """Messages that cycle through the subjects, `days` days."""
-    rows = []
-    for seq in range(first, first + count):
-        ts = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(days=seq * days // (first + count))
-        rows.append(
-            message(
-                seq,
-                SUBJECTS[seq % len(SUBJECTS)],
-                ts,
-                cluster=("east", None)[seq % 2],
-                headers=[("a", "b")] if seq % 3 else None,
-                data=b"payload %d" % seq,
-            )
+def messages(count: int = 300) -> list[Row]:
+    """Messages of three days that cycle through the subjects."""
+    return [
+        message(
+            seq,
+            SUBJECTS[seq % len(SUBJECTS)],
+            datetime(2026, 3, 1 + seq * 3 // (count + 1), tzinfo=UTC),
+            cluster=("east", None)[seq % 2],
+            headers=[("a", "b")] if seq % 3 else None,
+            data=b"payload %d" % seq,
         )
-    return rows
+        for seq in range(1, count + 1)
+    ]
 
 
 def settings(warehouse: tables.Warehouse, **more: Any) -> TransformSettings:
@@ -170,33 +167,20 @@ def test_days_that_someone_else_changed(
     assert versions == {mapping_version(MAPPINGS, 2)}
 
 
-def test_a_sequence_that_is_there_twice(
-    spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
+@pytest.mark.parametrize(
+    ("place", "change", "what"),
+    [
+        pytest.param(100, {}, "sequence 101 more than once", id="twice"),
+        pytest.param(0, {"day": DAY + timedelta(days=2)}, "sequence 1 more than once", id="2 days"),
+        pytest.param(100, {"seq": None}, "a message without a sequence", id="none"),
+    ],
+)
+def test_sequences_that_cannot_be(
+    engine: Spark, warehouse: tables.Warehouse, place: int, change: Row, what: str
 ) -> None:
     rows = messages()
-    archive(warehouse, [*rows, rows[100]])
-    with refused(ArchiveError, "table-has-broken-rows", what="sequence 101 more than once"):
-        transform(engine, settings(warehouse), MAPPINGS)
-    assert written(warehouse) == []
-
-
-def test_a_message_without_a_sequence(
-    spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
-) -> None:
-    rows = messages()
-    archive(warehouse, [*rows, rows[100] | {"seq": None}])
-    with refused(ArchiveError, "table-has-broken-rows", what="a message without a sequence"):
-        transform(engine, settings(warehouse), MAPPINGS)
-    assert written(warehouse) == []
-
-
-def test_a_sequence_that_two_days_have(
-    spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
-) -> None:
-    rows = messages()
-    later = rows[0]["day"] + timedelta(days=2)
-    archive(warehouse, [*rows, rows[0] | {"day": later}])
-    with refused(ArchiveError, "table-has-broken-rows", what="sequence 1 more than once"):
+    archive(warehouse, [*rows, rows[place] | change])
+    with refused(ArchiveError, "table-has-broken-rows", what=what):
         transform(engine, settings(warehouse), MAPPINGS)
     assert written(warehouse) == []
 
@@ -320,14 +304,9 @@ def test_subjects_that_are_not_utf8(
 
 def test_an_unknown_stream(spark: SparkSession, warehouse: tables.Warehouse) -> None:
     archive(warehouse, messages())
-    elsewhere = TransformSettings(stream="T", mapping=Path("unused"), warehouse=warehouse)
+    elsewhere = settings(warehouse).model_copy(update={"stream": "T"})
     with refused(ArchiveError, "no-messages-of-stream", stream="T"):
         transform(spark, elsewhere, MAPPINGS)
-
-
-def test_no_archive(spark: SparkSession, warehouse: tables.Warehouse) -> None:
-    with refused(WarehouseError, "no-table", table="messages"):
-        transform(spark, settings(warehouse), MAPPINGS)
 
 
 @pytest.mark.parametrize("seed", [2**63, -(2**63) - 1])
