@@ -22,10 +22,8 @@ from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.stream import StreamState
-from jobs.session import SessionOnDemand
 from jobs.settings.export import ExportSettings
 from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
@@ -34,11 +32,11 @@ from nats_transform.backup.archive import read_head
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import load
 from nats_transform.mappings.subject import decode, encode
+from tests.support.jobs import HERE
 from tests.support.stream_backups import back_up, messages_of, restore, state_of_stream
 from tests.support.streams import Raw, Stream, new_stream
 
 pytestmark = pytest.mark.server
-SPARK = SessionOnDemand(SparkSettings())
 
 BLOCK = b"NATS/1.0\r\n"
 ODD = [
@@ -106,8 +104,8 @@ class Moving:
         )
         self.mappings = load(self.mapping)
         settings = {"stream": name, "warehouse": self.warehouse}
-        ingest(SPARK, IngestSettings(backup=self.backup, **settings))
-        self.transformed = transform(SPARK, TransformSettings(mapping=self.mapping, **settings))
+        ingest(HERE, IngestSettings(backup=self.backup, **settings))
+        self.transformed = transform(HERE, TransformSettings(mapping=self.mapping, **settings))
 
     @staticmethod
     async def _consume(js: Any, filters: dict[str, str | None]) -> None:
@@ -203,8 +201,8 @@ def test_thirty_thousand_messages(
     live = {"server": {"servers": nats_server.url}, "stream": moving.name}
     elsewhere = Warehouse(dir=tmp_path / "live")
     wanted = IngestSettings.model_validate(live | {"warehouse": elsewhere})
-    found = ingest(SPARK, wanted)
-    archived = ingest(SPARK, wanted.model_copy(update={"warehouse": moving.warehouse}))
+    found = ingest(HERE, wanted)
+    archived = ingest(HERE, wanted.model_copy(update={"warehouse": moving.warehouse}))
     assert (found.digest, found.messages) == (archived.digest, archived.messages)
     original = messages_of(nats_server.url, moving.state())
     moving.export("all")
@@ -234,7 +232,6 @@ def test_the_way_back(moving: Moving, other_server: NatsServer) -> None:
         assert progress_of(after) == moving.consumer(name)
 
 
-NONE: list[Any] = [(), (), (), (), ()]
 _TOKEN = st.binary(min_size=1, max_size=6).map(lambda b: bytes(x | 0x80 for x in b))
 _STREAMS = st.lists(
     st.tuples(
