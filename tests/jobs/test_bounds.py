@@ -143,25 +143,18 @@ def test_a_line_of_3_gb(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "lines",
+    ("block", "lines"),
     [
-        [f'"*.a{n}.>": "b{n}.>"' for n in range(2000)],
-        [f'"a{n}.*": "b{n}.$1"' for n in range(100_000)],
-        [f'"{"*." * (n % 60)}a{n}.>": "b{n}.>"' for n in range(5000)],
+        ("mappings", [f'"*.a{n}.>": "b{n}.>"' for n in range(2000)]),
+        ("mappings", [f'"a{n}.*": "b{n}.$1"' for n in range(100_000)]),
+        ("mappings", [f'"{"*." * (n % 60)}a{n}.>": "b{n}.>"' for n in range(5000)]),
+        ("accounts", [f'A{n} {{ mappings {{ "a{n}.*": "b{n}.$1" }} }}' for n in range(10_000)]),
     ],
-    ids=["overlapping", "harmless", "of-all-lengths"],
+    ids=["overlapping", "harmless", "of-all-lengths", "of-many-accounts"],
 )
-def test_mappings(tmp_path: Path, lines: list[str]) -> None:
+def test_mappings(tmp_path: Path, block: str, lines: list[str]) -> None:
     file = tmp_path / "server.conf"
-    file.write_text("mappings {\n" + "\n".join(lines) + "\n}\n")
-    code, output = within_bounds(tmp_path, "check", file, "--json")
-    assert code == 0, output[:1000]
-
-
-def test_mappings_of_many_accounts(tmp_path: Path) -> None:
-    file = tmp_path / "server.conf"
-    accounts = (f'A{n} {{ mappings {{ "a{n}.*": "b{n}.$1" }} }}' for n in range(10_000))
-    file.write_text("accounts {\n" + "\n".join(accounts) + "\n}\n")
+    file.write_text(f"{block} {{\n" + "\n".join(lines) + "\n}\n")
     code, output = within_bounds(tmp_path, "check", file, "--json")
     assert code == 0, output[:1000]
 
