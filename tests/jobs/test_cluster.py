@@ -103,36 +103,39 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, bare_python: Path) -> Iter
         yield running
 
 
-def submit(
-    cluster: Cluster,
-    archive: Path,
-    python: Path,
-    folder: Path,
-    *job: str,
-    config: Mapping[str, str] = MappingProxyType({}),
-) -> subprocess.Popen[str]:
-    """A job and its arguments as spark-submit runs it, away from the checkout."""
-    config = {
-        **config,
-        "spark.executor.memory": "512m",
-        "spark.driver.memory": "512m",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.driver.host": "127.0.0.1",
-    }
-    options = [word for pair in config.items() for word in ("--conf", "=".join(pair))]
-    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, *options]
-    command += ["--py-files", str(archive), str(ROOT / "deploy" / "spark_job.py"), *job]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= cluster.environment | {"PYSPARK_DRIVER_PYTHON": str(python)}
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-    )
+Submit = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture(scope="module")
+def submit(cluster: Cluster, archive: Path, bare_python: Path) -> Submit:
+    """Starts a job with its arguments by spark-submit, away from the checkout."""
+
+    def submitted(
+        folder: Path, *job: str, config: Mapping[str, str] = MappingProxyType({})
+    ) -> subprocess.Popen[str]:
+        config = {
+            **config,
+            "spark.executor.memory": "512m",
+            "spark.driver.memory": "512m",
+            "spark.sql.shuffle.partitions": "4",
+            "spark.driver.host": "127.0.0.1",
+        }
+        options = [word for pair in config.items() for word in ("--conf", "=".join(pair))]
+        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, *options]
+        command += ["--py-files", str(archive), str(ROOT / "deploy" / "spark_job.py"), *job]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment |= cluster.environment | {"PYSPARK_DRIVER_PYTHON": str(bare_python)}
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+
+    return submitted
 
 
 def events(folder: Path, kind: str) -> list[Any]:
@@ -164,12 +167,7 @@ def rows(spark: SparkSession, warehouse: Warehouse, spec: Any) -> list[Any]:
 
 
 def test_as_in_local_mode(
-    spark: SparkSession,
-    cluster: Cluster,
-    archive: Path,
-    bare_python: Path,
-    stream: Any,
-    tmp_path: Path,
+    spark: SparkSession, cluster: Cluster, submit: Submit, stream: Any, tmp_path: Path
 ) -> None:
     """Both jobs, on two executors and in one process: the same rows and digests."""
     stream.count(COUNT)
@@ -180,14 +178,13 @@ def test_as_in_local_mode(
     dir = {name: {"dir": str(folder)} for name, folder in warehouses.items()}
     mapping, seed = tmp_path / "mapping.conf", 5
     (tmp_path / "ingest.json").write_text(json.dumps(ingested | {"warehouse": dir["far"]}))
-    here = (cluster, archive, bare_python, tmp_path)
 
-    far_ingest = result_of(submit(*here, "ingest", "ingest.json"))
+    far_ingest = result_of(submit(tmp_path, "ingest", "ingest.json"))
     given = {"stream": stream.name, "mapping": str(mapping), "seed": seed, "warehouse": dir["far"]}
     (tmp_path / "transform.json").write_text(json.dumps(given))
     logged = tmp_path / "events"
     far_transform = result_of(
-        submit(*here, "transform", "transform.json", config=logging_to(logged))
+        submit(tmp_path, "transform", "transform.json", config=logging_to(logged))
     )
     said = [job["Properties"]["spark.job.description"] for job in events(logged, "JobStart")]
     folder = warehouses["far"] / "nats" / "messages" / "data"
@@ -313,7 +310,7 @@ def test_dagster_submits_and_is_told(
 
 
 def test_executors_that_are_killed_in_an_ingest(
-    cluster: Cluster, archive: Path, bare_python: Path, stream: Any, tmp_path: Path
+    cluster: Cluster, submit: Submit, stream: Any, tmp_path: Path
 ) -> None:
     """Spark starts others and the ingest is complete; nothing is doubled."""
     stream.count(100_000)
@@ -326,7 +323,7 @@ def test_executors_that_are_killed_in_an_ingest(
     (tmp_path / "ingest.json").write_text(json.dumps(settings))
     table = tmp_path / "warehouse" / "nats" / "messages"
     with killing(table, cluster.kill_executor, times=2) as signs:
-        result = result_of(submit(cluster, archive, bare_python, tmp_path, "ingest", "ingest.json"))
+        result = result_of(submit(tmp_path, "ingest", "ingest.json"))
     assert len(signs) == 2
     assert (result["messages"], result["gaps"]) == (100_000, 0)
     found = rows_of(Warehouse(dir=tmp_path / "warehouse"), stream.name)
@@ -337,15 +334,10 @@ def test_executors_that_are_killed_in_an_ingest(
     "kill", [Cluster.kill_executor, Cluster.kill_python], ids=["executor", "python"]
 )
 def test_workers_that_are_killed_in_a_transform(
-    cluster: Cluster,
-    archive: Path,
-    bare_python: Path,
-    work: Work,
-    kill: Callable[[Cluster], bool],
+    cluster: Cluster, submit: Submit, work: Work, kill: Callable[[Cluster], bool]
 ) -> None:
     with killing(work.table, lambda: kill(cluster), times=2) as signs:
-        here = (cluster, archive, bare_python, work.folder)
-        result = result_of(submit(*here, "transform", "transform.json"))
+        result = result_of(submit(work.folder, "transform", "transform.json"))
     assert len(signs) == 2
     work.assert_made(result)
 
@@ -398,7 +390,7 @@ def test_a_quarantine_on_a_cluster(cluster: Cluster, work: Work) -> None:
 
 
 def test_a_slow_task_that_runs_twice(
-    cluster: Cluster, archive: Path, bare_python: Path, work: Work, tmp_path: Path
+    cluster: Cluster, submit: Submit, work: Work, tmp_path: Path
 ) -> None:
     """Spark starts it again elsewhere while the first attempt is asleep: one file counts."""
     logged, stopped = tmp_path / "events", list[int]()
@@ -415,10 +407,9 @@ def test_a_slow_task_that_runs_twice(
             stopped.append(process)
         return bool(stopped)
 
-    here = (cluster, archive, bare_python, work.folder)
     try:
         with killing(work.table, stop, times=1):
-            result = result_of(submit(*here, "transform", "transform.json", config=config))
+            result = result_of(submit(work.folder, "transform", "transform.json", config=config))
     finally:
         for process in stopped:
             with suppress(ProcessLookupError):  # Spark has killed it
@@ -427,12 +418,9 @@ def test_a_slow_task_that_runs_twice(
     work.assert_made(result)
 
 
-def test_a_driver_that_is_killed_on_a_cluster(
-    cluster: Cluster, archive: Path, bare_python: Path, work: Work
-) -> None:
+def test_a_driver_that_is_killed_on_a_cluster(cluster: Cluster, submit: Submit, work: Work) -> None:
     """Its executors end, and nothing is published; the next run does it all."""
-    here = (cluster, archive, bare_python, work.folder)
-    process = submit(*here, "transform", "transform.json")
+    process = submit(work.folder, "transform", "transform.json")
 
     def kill() -> bool:
         os.killpg(process.pid, signal.SIGKILL)
@@ -446,7 +434,7 @@ def test_a_driver_that_is_killed_on_a_cluster(
         time.sleep(0.1)
     table = open_table(Warehouse(dir=work.folder / "far"), TRANSFORMED)
     assert table.current_snapshot() is None
-    work.assert_made(result_of(submit(*here, "transform", "transform.json")))
+    work.assert_made(result_of(submit(work.folder, "transform", "transform.json")))
 
 
 def connect_settings(archive: Path) -> dict[str, str]:
