@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 
@@ -155,17 +153,3 @@ def test_without_a_code_all_are_listed() -> None:
     _, out, _ = nats_transform("explain")
     listed = [tuple(line.split()[:3]) for line in out.splitlines()[1:]]
     assert listed == [(one.command, one.code, one.severity) for one in EVERY]
-
-
-def test_it_needs_no_extra() -> None:
-    """Findings of `check` and of live dry runs point to it, and both come with the base."""
-    code = (
-        "import sys\n"
-        "from cli.main import main\n"
-        "try:\n"
-        "    main(['explain', 'collision'])\n"
-        "except SystemExit as ended:\n"
-        "    print(ended.code, {'numpy', 'pyarrow', 'pyiceberg', 'scipy'} & {*sys.modules})\n"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines()[-1] == "0 set()"
