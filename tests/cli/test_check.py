@@ -238,13 +238,6 @@ def test_an_error_in_an_included_file_names_that_file(folder: Path) -> None:
     ]
 
 
-def test_bytes_that_are_no_configuration(folder: Path) -> None:
-    (folder / "a.conf").write_bytes(bytes(range(256)))
-    code, out, err = run("a.conf")
-    assert (code, err) == (1, "")
-    assert all(line.isprintable() for line in out.split("\n"))
-
-
 @pytest.mark.parametrize(
     ("file", "told"),
     [

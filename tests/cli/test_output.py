@@ -8,10 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from cli.explanations import explanations
-from cli.main import main
 from cli.output import (
     STYLES,
     Verdict,
@@ -197,22 +195,6 @@ def test_no_color_and_no_markup(tmp_path: Path) -> None:
 def test_a_pipe_gets_the_bytes_of_a_subject(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     print_subject("a\x1b\udcff")
     assert capsysbinary.readouterr().out == b"a\x1b\xff\n"
-
-
-def test_a_terminal_gets_what_can_be_seen(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    print_subject(HOSTILE)
-    assert capsys.readouterr().out == f"{SHOWN}\n"
-
-
-def test_a_stack_trace_shows_no_raw_byte() -> None:
-    shown = CliRunner().invoke(main, ["--debug", "map", f"a.*{HOSTILE}", "b.$7"])
-    assert shown.exit_code == 2
-    assert shown.output.startswith("Traceback")
-    assert shown.output.count("\\x1b[31m") >= 2
-    assert shown.output.replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("package", ["cli", "nats_transform", "jobs", "expectations"])

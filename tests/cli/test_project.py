@@ -102,17 +102,10 @@ def test_the_server_of_the_environment_gets_no_context_of_the_file(
     assert found["server"] == ('"nats://elsewhere"', "environment, NATS_URL")
 
 
-@pytest.mark.parametrize("command", ["dry-run", "plan"])
-def test_a_server_that_is_not_asked_is_not_shown_as_one(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NATS_URL", "nats://elsewhere")
-    line = (command, "--candidate", "x", *(("--out", "y") * (command == "plan")), "--show-config")
-    assert shown(*line)["server"] == ('"nats://elsewhere"', "environment, NATS_URL")
-    unused = "environment, NATS_URL; not used, because of --streams"
-    assert shown(*line, "--streams", "s")["server"] == ('"nats://elsewhere"', unused)
-    asked = shown(*line, "--streams", "s", "--server", "nats://hub")
-    assert asked["server"] == ('"nats://hub"', "command line")
+def test_a_server_on_the_command_line_is_asked_beside_files() -> None:
+    """`test_show_config_says_where_the_variable_applies` has the other ways to name one."""
+    line = ("dry-run", "--candidate", "x", "--streams", "s", "--server", "nats://hub")
+    assert shown(*line, "--show-config")["server"] == ('"nats://hub"', "command line")
 
 
 def test_secrets_are_not_shown() -> None:
