@@ -77,26 +77,17 @@ def test_what_a_project_adds_by_the_words_of_the_page(bare_project: Project) -> 
     assert own.parent_keys == {dg.AssetKey(["orders", "transformed_messages"])}
 
 
-@pytest.mark.parametrize(
-    ("asset", "column", "made_of"),
-    [
-        ("transformed_messages", "data", {"data"}),
-        (
-            "transformed_messages",
-            "mapped_subject",
-            {"subject", "cluster", "stream", "seq", "canonical"},
-        ),
-        ("weight_audit", "weight", {"rules"}),
-        ("subject_census", "first_ts", {"ts"}),
-        ("subject_census", "carries", {"headers"}),
-        ("subject_census", "subject_raw", {"subject_raw"}),
-    ],
-)
-def test_columns_say_what_they_are_made_of(
-    bare_project: Project, asset: str, column: str, made_of: set[str]
-) -> None:
+def test_columns_say_what_they_are_made_of(bare_project: Project) -> None:
     bare_project.add("east", "", count=4)
     graph = bare_project.load().get_repository_def().asset_graph
-    node = graph.get(dg.AssetKey(["east", asset]))
-    lineage = node.metadata["dagster/column_lineage"].deps_by_column
-    assert {dep.column_name for dep in lineage[column]} == made_of
+    for asset, column, made_of in (
+        ("transformed_messages", "data", "data"),
+        ("transformed_messages", "mapped_subject", "subject cluster stream seq canonical"),
+        ("weight_audit", "weight", "rules"),
+        ("subject_census", "first_ts", "ts"),
+        ("subject_census", "carries", "headers"),
+        ("subject_census", "subject_raw", "subject_raw"),
+    ):
+        node = graph.get(dg.AssetKey(["east", asset]))
+        lineage = node.metadata["dagster/column_lineage"].deps_by_column
+        assert {dep.column_name for dep in lineage[column]} == {*made_of.split()}, column

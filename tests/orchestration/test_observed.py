@@ -230,7 +230,6 @@ def test_a_look_ingests_the_day_of_its_last_hour(
         )
     (after,) = requests(now + timedelta(days=3))
     days = after.partition_key_range
-    assert days is not None
     assert (days.start, days.end) == (str(day), str(day + timedelta(days=3)))
     job = defs.resolve_job_def("shop_watch")
     names = {key.path[-1] for key in job.asset_layer.selected_asset_keys}

@@ -16,7 +16,6 @@ from jobs.files.narrow import is_narrow
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import data_files, mapping_version_of, open_table
 from nats_transform.errors import InvalidConfig
-from orchestration.resources import WarehouseResource
 from tests.support.dagster_project import DAYS, MAPPING, Project, failures
 from tests.support.saying import saying
 
@@ -92,7 +91,6 @@ def test_a_new_version_waits_until_it_is_promoted(bare_project: Project) -> None
         versions(bare_project, branch)
     event = bare_project.instance.fetch_observations(dg.AssetKey(["east", TRANSFORMED.name]), 1)
     observation = event.records[0].asset_observation
-    assert observation is not None
     assert observation.metadata["promoted branch"].value == branch
     assert "branch" not in transformed(bare_project)  # from now on consumers have it at once
 
@@ -150,9 +148,8 @@ def test_a_branch_deployment_writes_beside_production(
     assert "waits for promotion" not in metadata
     assert versions(bare_project) == {old: COUNT}
     assert len(versions(bare_project, "feature/paid")) == 2
-    resource = bare_project.load().resources["east_warehouse"]
-    assert isinstance(resource, WarehouseResource)
-    subjects = resource.load_table(TRANSFORMED.name).scan().to_arrow()["mapped_subject"]
+    table = bare_project.load().resources["east_warehouse"].load_table(TRANSFORMED.name)
+    subjects = table.scan().to_arrow()["mapped_subject"]
     assert sum(str(subject).startswith("payments.") for subject in subjects) == 37
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -23,75 +24,52 @@ def archive_of(project: Project) -> SubjectArchive:
     return archive
 
 
-def asked(project: Project, schedule: str, now: datetime) -> list[str] | str:
-    """The days of every run that a schedule asks for; a reason if it asks for none."""
+def ticked(project: Project, schedule: str, now: datetime) -> Any:
+    """What a schedule asks for; a reason if nothing."""
     defs = project.load()
     with dg.build_schedule_context(
         project.instance, scheduled_execution_time=now, repository_def=defs.get_repository_def()
     ) as context:
-        data = defs.resolve_schedule_def(schedule).evaluate_tick(context)
-    return days_of(data.run_requests or []) or str(data.skip_message)
+        return defs.resolve_schedule_def(schedule).evaluate_tick(context)
 
 
 def days_of(requests: list[dg.RunRequest]) -> list[str]:
     return [str(request.run_key).removeprefix("east ") for request in requests]
 
 
-NIGHT = datetime(2026, 3, 10, 1, 30, tzinfo=UTC)
+NIGHT, FIRST_NIGHT = (datetime(2026, 3, day, 1, 30, tzinfo=UTC) for day in (10, 1))
 
 
 @pytest.mark.parametrize(
-    ("more", "schedule", "now", "expected"),
+    ("more", "now", "expected"),
     [
-        pytest.param(
-            "  nightly: { cron: '30 1 * * *' }\n",
-            "east_nightly",
-            NIGHT,
-            ["2026-03-09"],
-            id="yesterday",
-        ),
-        pytest.param(
-            "  nightly: { cron: '30 1 * * *', days: 3 }\n",
-            "east_nightly",
-            NIGHT,
-            ["2026-03-07..2026-03-09"],
-            id="one-run",
-        ),
-        pytest.param(
-            "  nightly: { cron: '30 1 * * *', days: 3 }\n  backfill: day_by_day\n",
-            "east_nightly",
+        ("nightly: { cron: '30 1 * * *' }", NIGHT, ["2026-03-09"]),
+        ("nightly: { cron: '30 1 * * *', days: 3 }", NIGHT, ["2026-03-07..2026-03-09"]),
+        (
+            "nightly: { cron: '30 1 * * *', days: 3 }\n  backfill: day_by_day",
             NIGHT,
             ["2026-03-07", "2026-03-08", "2026-03-09"],
-            id="day-by-day",
         ),
-        pytest.param(
-            "  weekly_audit: { cron: '0 6 * * 1', days: 7 }\n  backfill: day_by_day\n",
-            "east_weekly_audit",
+        # An audit is one report.
+        (
+            "weekly_audit: { cron: '0 6 * * 1', days: 7 }\n  backfill: day_by_day",
             NIGHT,
             ["2026-03-03..2026-03-09"],
-            id="audit-is-one-report",
         ),
-        pytest.param(
-            "  nightly: { cron: '30 1 * * *', days: 1000000 }\n",
-            "east_nightly",
-            NIGHT,
-            ["2026-03-01..2026-03-09"],
-            id="not-before-the-start",
-        ),
-        pytest.param(
-            "  nightly: { cron: '30 1 * * *' }\n",
-            "east_nightly",
-            datetime(2026, 3, 1, 1, 30, tzinfo=UTC),
+        ("nightly: { cron: '30 1 * * *', days: 1000000 }", NIGHT, ["2026-03-01..2026-03-09"]),
+        (
+            "nightly: { cron: '30 1 * * *' }",
+            FIRST_NIGHT,
             "no day is over yet since the start, 2026-03-01",
-            id="no-day-yet",
         ),
     ],
 )
 def test_schedule_tick(
-    bare_project: Project, more: str, schedule: str, now: datetime, expected: list[str] | str
+    bare_project: Project, more: str, now: datetime, expected: list[str] | str
 ) -> None:
-    bare_project.add("east", more)
-    assert asked(bare_project, schedule, now) == expected
+    bare_project.add("east", f"  {more}\n")
+    data = ticked(bare_project, f"east_{more.partition(':')[0]}", now)
+    assert (days_of(data.run_requests or []) or data.skip_message) == expected
 
 
 def test_a_stretch_of_days_with_a_gap_is_two_runs(bare_project: Project) -> None:
@@ -145,15 +123,14 @@ def test_the_hook_is_the_function_that_the_environment_names(
 def test_a_scheduled_run_succeeds(project: Project) -> None:
     """What a tick asks for, launched as the daemon does, in this process."""
     project.add("east", "  nightly: { cron: '30 1 * * *', days: 2 }\n", count=40)
-    defs = project.load()
     now = datetime(2026, 3, 3, 1, 30, tzinfo=UTC)
-    with dg.build_schedule_context(
-        project.instance, scheduled_execution_time=now, repository_def=defs.get_repository_def()
-    ) as context:
-        data = defs.resolve_schedule_def("east_nightly").evaluate_tick(context)
-    (request,) = data.run_requests or []
-    result = defs.resolve_job_def("east_reprocess").execute_in_process(
-        instance=project.instance, tags=dict(request.tags), raise_on_error=False
+    (request,) = ticked(project, "east_nightly", now).run_requests
+    result = (
+        project.load()
+        .resolve_job_def("east_reprocess")
+        .execute_in_process(
+            instance=project.instance, tags=dict(request.tags), raise_on_error=False
+        )
     )
     assert result.success
     made = {
@@ -161,6 +138,5 @@ def test_a_scheduled_run_succeeds(project: Project) -> None:
         for event in result.all_events
         if event.is_step_materialization and event.asset_key is not None
     }
-    assert ("mapping_version", None) in made
-    for day in DAYS:
-        assert ("transformed_messages", day.isoformat()) in made
+    transformed = {("transformed_messages", day.isoformat()) for day in DAYS}
+    assert {("mapping_version", None), *transformed} <= made

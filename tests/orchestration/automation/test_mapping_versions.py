@@ -10,7 +10,6 @@ import dagster as dg
 import pytest
 
 from orchestration.automation.mapping_sensor import DERIVED
-from orchestration.components import SubjectArchive
 from tests.support.dagster_project import DAYS, MAPPING, Project, failures
 from tests.support.saying import saying
 
@@ -26,14 +25,11 @@ def stale(project: Project) -> set[tuple[str, str]]:
     """Every asset and day that was made under another version than `mapping_version` has now."""
     instance, version = project.instance, dg.AssetKey(["east", "mapping_version"])
     made = instance.get_latest_materialization_event(version)
-    assert made is not None
-    assert made.asset_materialization is not None
     now = (made.asset_materialization.tags or {})["dagster/data_version"]
     found = set()
     for asset, day in product(DERIVED, DAY_KEYS):
         of_day = dg.AssetRecordsFilter(dg.AssetKey(["east", asset]), asset_partitions=[day])
         (record,) = instance.fetch_materializations(of_day, limit=1).records
-        assert record.asset_materialization is not None
         tags = record.asset_materialization.tags or {}
         if tags["dagster/input_data_version/east/mapping_version"] != now:
             found.add((asset, day))
@@ -140,7 +136,6 @@ def test_a_version_that_comes_back_is_recorded_again(bare_project: Project) -> N
         file.write_text(text)
         for _ in range(2):  # the run of the first tick has failed
             (request,) = tick(bare_project)
-            assert isinstance(request, dg.RunRequest)
             assert list(requested([request])) == [(["mapping_version"], None)]
         keys.append(request.run_key)
         assert bare_project.materialize("east", ["mapping_version"]).success
@@ -189,11 +184,3 @@ def test_a_refused_file_fails_the_tick(bare_project: Project) -> None:
     (folder / "mapping.conf").write_text('mappings { "a": [{ destination: b, weight: 101% }] }')
     with pytest.raises(Exception, match=saying("weight-out-of-range")):
         tick(bare_project)
-
-
-def test_the_component_has_the_settings(bare_project: Project) -> None:
-    bare_project.add("east", AUTOMATED)
-    tree = dg.ComponentTree.for_project(bare_project.root)
-    (archive,) = tree.get_all_components(of_type=SubjectArchive)
-    assert archive.mapping_sensor is not None
-    assert archive.mapping_sensor.interval_seconds == 60
