@@ -20,6 +20,7 @@ from jobs.jetstream.process import NatsServer
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform.errors import sentence
+from orchestration.days import range_tags
 from orchestration.loading import load_archives
 from tests.orchestration.test_stream_assets import key
 from tests.support.dagster_processes import environment
@@ -58,14 +59,24 @@ def know(project: Project, origins: dict[str, list[str]]) -> None:
     file.write_text(json.dumps(origins))
 
 
+def run_dg(project: Project, *arguments: str) -> None:
+    done = subprocess.run(
+        [DG, *arguments], cwd=project.root, env=environment(project), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def refresh(project: Project) -> None:
     """Asks the server, as a person does."""
-    done = subprocess.run(
-        [DG, "utils", "refresh-defs-state"],
-        cwd=project.root, capture_output=True, text=True, check=False,
-        env=environment(project),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_dg(project, "utils", "refresh-defs-state")
+
+
+def tick(project: Project, defs: dg.Definitions) -> Any:
+    """What the sensor on the lag says."""
+    with dg.build_sensor_context(
+        project.instance, definitions=defs, sensor_name="prod_lag"
+    ) as context:
+        return defs.resolve_sensor_def("prod_lag").evaluate_tick(context)
 
 
 def add_stream(server: NatsServer, name: str, count: int, **config: Any) -> None:
@@ -104,11 +115,7 @@ def test_the_streams_that_the_server_shows(bare_project: Project, nats_server: N
     assert [one.name for one in repository.schedule_defs] == ["prod_nightly"]
     assert [one.name for one in repository.sensor_defs] == ["prod_lag"]
 
-    defs = load_archives(bare_project.root)
-    with dg.build_sensor_context(
-        bare_project.instance, definitions=defs, sensor_name="prod_lag"
-    ) as context:
-        result = defs.resolve_sensor_def("prod_lag").evaluate_tick(context)
+    result = tick(bare_project, load_archives(bare_project.root))
     lags = {event.asset_key.path[-1]: event.metadata["lag"].value for event in result.asset_events}
     assert lags == {"ORDERS": 3, "EU_1": 0, "ALL": 3}
 
@@ -122,31 +129,18 @@ def test_streams_that_are_gone_are_not_called_up_to_date(
         add_stream(nats_server, name, 3)
     refresh(bare_project)
     defs = load_archives(bare_project.root)
-
-    def tick() -> Any:
-        with dg.build_sensor_context(
-            bare_project.instance, definitions=defs, sensor_name="prod_lag"
-        ) as context:
-            return defs.resolve_sensor_def("prod_lag").evaluate_tick(context)
-
     Stream(nats_server, "GONE_A").run(lambda js: js.delete_stream("GONE_A"))
-    result = tick()
+    result = tick(bare_project, defs)
     assert [event.asset_key.path[-1] for event in result.asset_events] == ["GONE_B"]
     assert "1 of 2 streams have no lag: " in result.skip_message
     assert "GONE_A" in result.skip_message
     Stream(nats_server, "GONE_B").run(lambda js: js.delete_stream("GONE_B"))
     with pytest.raises(dg.Failure, match=r"GONE_A.*GONE_B"):
-        tick()
+        tick(bare_project, defs)
 
 
 def test_what_is_scaffolded_loads(bare_project: Project) -> None:
-    kind = "nats_transform.dagster.AccountArchive"
-    done = subprocess.run(
-        [DG, "scaffold", "defs", kind, "prod"],
-        cwd=bare_project.root, capture_output=True, text=True, check=False,
-        env=environment(bare_project),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_dg(bare_project, "scaffold", "defs", "nats_transform.dagster.AccountArchive", "prod")
     know(bare_project, {"ORDERS": []})
     graph = load_archives(bare_project.root).get_repository_def().asset_graph
     assert key("prod/ORDERS/messages") in graph.materializable_asset_keys
@@ -227,10 +221,7 @@ def test_fifty_streams_of_which_one_is_broken(
             key("prod/mapping_version"),
             *(key(f"prod/{name}/{asset}") for name in names for asset in assets),
         ],
-        tags={
-            "dagster/asset_partition_range_start": (today - timedelta(days=1)).isoformat(),
-            "dagster/asset_partition_range_end": today.isoformat(),
-        },
+        tags=range_tags(today - timedelta(days=1), today),
         raise_on_error=False,
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )

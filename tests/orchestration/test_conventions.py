@@ -9,6 +9,7 @@ import pytest
 
 from jobs.jetstream.process import NatsServer
 from nats_transform.dagster import NatsResource, SparkResource, WarehouseResource
+from orchestration.days import range_tags
 from orchestration.loading import load_archives
 from scripts.sessions import blocks
 from tests.support.dagster_project import DAYS, Project, failures
@@ -60,12 +61,8 @@ def test_by_the_words_of_the_page(bare_project: Project) -> None:
 
 def test_it_runs_under_its_new_keys(bare_project: Project) -> None:
     of_the_page(bare_project)
-    tags = {
-        "dagster/asset_partition_range_start": DAYS[0].isoformat(),
-        "dagster/asset_partition_range_end": DAYS[1].isoformat(),
-    }
     job = load_archives(bare_project.root).resolve_job_def("orders_reprocess")
-    result = job.execute_in_process(instance=bare_project.instance, tags=tags)
+    result = job.execute_in_process(instance=bare_project.instance, tags=range_tags(*DAYS))
     assert result.success, failures(result)
     checked = {check.asset_key.path[0] for check in result.get_asset_check_evaluations()}
     assert checked == {"lake"}
