@@ -143,7 +143,6 @@ class Archives(RuleBasedStateMachine):
         first = self.last["DUMP"] + 1
         with self.dump.open("a") as file:
             for seq, one in enumerate(self._more("DUMP", count, DAYS), first):
-                assert one.day is not None
                 time = datetime.combine(one.day, datetime.min.time(), UTC) + timedelta(seconds=seq)
                 row = {"seq": seq, "ts": time.isoformat(), "subject": one.subject}
                 file.write(json.dumps(row | {"data": one.data.decode()}) + "\n")
@@ -278,12 +277,9 @@ class Archives(RuleBasedStateMachine):
         given = MaintenanceSettings(
             warehouse=Warehouse(dir=where), now=now, retention=timedelta(days=1)
         )
-        with self.nothing_else_changes(where):
-            if where.exists():
-                maintain(given)
-            else:
-                with pytest.raises(NoTable):
-                    maintain(given)
+        lacks_tables = contextlib.nullcontext() if where.exists() else pytest.raises(NoTable)
+        with self.nothing_else_changes(where), lacks_tables:
+            maintain(given)
 
     # --- Warehouses as folders --------------------------------------------------------------------
 
@@ -365,6 +361,14 @@ class Archives(RuleBasedStateMachine):
         return outcome.subject, outcome.fate.value, mapping_version(mappings, SEED)
 
 
+WORK = {
+    "pick": st.integers(0, 9),
+    "job": st.sampled_from(["ingest", "transform"]),
+    "mapping": st.integers(0, 1),
+    "moment": st.floats(0.2, 1.1),
+}
+
+
 class KilledArchives(Archives):
     """The same with kill -9 of jobs, each a process of its own."""
 
@@ -379,12 +383,7 @@ class KilledArchives(Archives):
         super().teardown()
         shutil.rmtree(self.settings_files)
 
-    @rule(
-        pick=st.integers(0, 9),
-        job=st.sampled_from(["ingest", "transform"]),
-        mapping=st.integers(0, 1),
-        moment=st.floats(0.2, 1.1),
-    )
+    @rule(**WORK)
     def kills(self, pick: int, job: str, mapping: int, moment: float) -> None:
         """A job is killed: the day is as it was before or as it is after, never between."""
         where, given, after = self._work(pick, job, mapping)
@@ -394,12 +393,7 @@ class KilledArchives(Archives):
             self._kill(self._start(given), seconds)
         self.held[where] = self._which(where, before, after)
 
-    @rule(
-        pick=st.integers(0, 9),
-        job=st.sampled_from(["ingest", "transform"]),
-        mapping=st.integers(0, 1),
-        moment=st.floats(0.2, 1.1),
-    )
+    @rule(**WORK)
     def races(self, pick: int, job: str, mapping: int, moment: float) -> None:
         """Two do the same work at once and one is killed: the other does it, or says run again."""
         where, given, after = self._work(pick, job, mapping)
@@ -417,9 +411,7 @@ class KilledArchives(Archives):
     def _work(
         self, pick: int, job: str, mapping: int
     ) -> tuple[Path, IngestSettings | TransformSettings, Held]:
-        found = self._archived(pick)
-        assert found is not None  # `begin` has ingested
-        where, name = found
+        where, name = self._archived(pick)  # `begin` has ingested
         if job == "ingest":
             (self.publish if name == self.live.name else self.append)(20)
             ingests = IngestSettings(**self._ingest(where, name))

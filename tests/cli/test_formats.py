@@ -55,7 +55,6 @@ def test_every_annotation_is_one_line_and_ours(texts: list[str]) -> None:
     for line, text in zip(lines, texts, strict=True):
         assert line.isprintable()
         command = re.fullmatch(r"::warning ([^:]*)::(.*)", line)
-        assert command is not None
         names = [one.partition("=")[0] for one in command[1].split(",")]
         has_path = bool(text.replace("\0", ""))  # no file has such a name
         assert names == ["file"] * has_path + ["line", "col", "title"]
@@ -107,7 +106,6 @@ def test_markdown_fits_into_a_comment_with_the_worst_first() -> None:
     assert len(written) <= MOST_CHARACTERS
     assert written.index("**Error**") < written.index("**Warning**")
     left = re.search(r"and (\d+) more", written)
-    assert left is not None
     assert written.count("- `refused`") + int(left[1]) == 180
 
 

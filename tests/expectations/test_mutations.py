@@ -88,10 +88,10 @@ def both(*changes: Change) -> Change:
     return change
 
 
-def partition(number: str, place: int = ORDER) -> Change:
+def partition(number: str) -> Change:
     """Puts one message into another partition."""
-    tokens = TRANSFORMED[place]["mapped_subject"].split(".")
-    return put(place, mapped_subject=".".join([tokens[0], number, *tokens[2:]]))
+    tokens = TRANSFORMED[ORDER]["mapped_subject"].split(".")
+    return put(ORDER, mapped_subject=".".join([tokens[0], number, *tokens[2:]]))
 
 
 def crowd(rows: list[Row]) -> None:

@@ -131,8 +131,7 @@ QUARANTINE = """  expectations:
 )
 def any_project(request: pytest.FixtureRequest) -> Project:
     """A project whose runs do the work in their process, or ask for Spark."""
-    made: Project = request.getfixturevalue(request.param)
-    return made
+    return request.getfixturevalue(request.param)
 
 
 def test_rows_in_quarantine_and_the_others_add_up(any_project: Project) -> None:
