@@ -160,6 +160,5 @@ def test_library_imports_without_spark() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        check=False,
     )
     assert (run.stdout, run.stderr) == ("\n".join(NEED_MORE) + "\n", "")

@@ -41,10 +41,7 @@ OPTIONS_OF_OTHERS = set(
 def leaves(navigation: Any) -> Iterator[str]:
     for entry in navigation:
         for target in entry.values():
-            if isinstance(target, str):
-                yield target
-            else:
-                yield from leaves(target)
+            yield from [target] if isinstance(target, str) else leaves(target)
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
