@@ -76,8 +76,7 @@ def test_scripts(script: Path) -> None:
 
 
 def compose() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    return found
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 
 
 def test_compose_is_valid() -> None:
@@ -179,7 +178,6 @@ def test_the_local_instance_loads(tmp_path: Path) -> None:
         assert instance.run_monitoring_enabled
         pools = instance.get_concurrency_config().pool_config
         assert pools.default_pool_limit == 1
-        assert pools.pool_granularity is not None
         assert pools.pool_granularity.value == "run"
 
 

@@ -50,19 +50,46 @@ CHECKS = {
 }
 
 
-def unlucky(count: int) -> int:
-    """A seed that gives all of some messages to the same half of a mapping."""
+HALVES = MAPPING.replace("60%", "50%").replace("40%", "50%")
+
+
+def unlucky(stream: str, count: int) -> int:
+    """A seed by which all orders of some messages go to the same half of the mapping: it's rare."""
     halves = Mapping("orders.*.*", [Destination("v1.$1.$2", 50), Destination("v2.$1.$2", 50)])
     mappings = AccountMappings([halves])
     orders = [(n + 1, f"orders.{('eu', 'us')[n % 4]}.{n}") for n in range(count) if n % 4 < 2]
 
     def ends(seed: int) -> set[str | None]:
         return {
-            mappings.replay(subject, stream="S", seq=seq, seed=seed).mapping_destination
+            mappings.replay(subject, stream=stream, seq=seq, seed=seed).mapping_destination
             for seq, subject in orders
         }
 
     return next(seed for seed in range(100_000) if len(ends(seed)) == 1)
+
+
+@pytest.fixture
+def folder(bare_project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the component, whose driver runs as this Python."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    (folder := bare_project.defs_folder / "mapped").mkdir()
+    (folder / "defs.yaml").write_text(YAML)
+    return folder
+
+
+def submitted(project: Project) -> dg.ExecuteInProcessResult:
+    job = project.load().resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(instance=project.instance, raise_on_error=False)
+
+
+def archived(folder: Path) -> dict[str, Any]:
+    """The settings that name an archive of 24 messages in a folder."""
+    write_messages(folder / "messages.jsonl", 24)
+    archive = {"stream": "S", "warehouse": {"dir": str(folder / "warehouse")}}
+    source = archive | {"jsonl": str(folder / "messages.jsonl")}
+    ingest(SessionOnDemand(SparkSettings()), IngestSettings.model_validate(source))
+    return archive
 
 
 @pytest.mark.parametrize(
@@ -74,23 +101,13 @@ def unlucky(count: int) -> int:
     ],
 )
 def test_steps_checks_and_result_come_back(
-    bare_project: Project, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], fail: set[str]
+    bare_project: Project, folder: Path, settings: dict[str, Any], fail: set[str]
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    folder = bare_project.defs_folder / "mapped"
-    folder.mkdir()
-    write_messages(folder / "messages.jsonl", 24)
-    shared = {"stream": "S", "warehouse": {"dir": str(bare_project.root / "warehouse")}}
-    source = shared | {"jsonl": str(folder / "messages.jsonl")}
-    ingest(SessionOnDemand(SparkSettings()), IngestSettings.model_validate(source))
-    (folder / "mapping.conf").write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
-    settings = {"mapping": "mapping.conf", "seed": unlucky(24), **settings}
-    (folder / "transform.json").write_text(json.dumps(shared | settings))
-    (folder / "defs.yaml").write_text(YAML)
+    (folder / "mapping.conf").write_text(HALVES)
+    settings = {"mapping": "mapping.conf", "seed": unlucky("S", 24), **settings}
+    (folder / "transform.json").write_text(json.dumps(archived(folder) | settings))
 
-    job = bare_project.load().resolve_implicit_global_asset_job_def()
-    result = job.execute_in_process(instance=bare_project.instance, raise_on_error=False)
+    result = submitted(bare_project)
 
     checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
     assert checks.keys() == CHECKS
@@ -111,15 +128,11 @@ def test_steps_checks_and_result_come_back(
 
 @pytest.mark.server
 def test_an_ingest_of_several_streams(
-    bare_project: Project, monkeypatch: pytest.MonkeyPatch, nats_server: NatsServer
+    bare_project: Project, folder: Path, nats_server: NatsServer
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     streams = [new_stream(nats_server) for _ in range(2)]
     for stream in streams:
         stream.count(5)
-    folder = bare_project.defs_folder / "mapped"
-    folder.mkdir()
     settings = {
         "stream": ",".join(stream.name for stream in streams),
         "server": {"servers": nats_server.url},
@@ -128,8 +141,7 @@ def test_an_ingest_of_several_streams(
     (folder / "ingest.json").write_text(json.dumps(settings))
     yaml = YAML.replace("job: transform", "job: ingest").replace("transform.json", "ingest.json")
     (folder / "defs.yaml").write_text(yaml)
-    job = bare_project.load().resolve_implicit_global_asset_job_def()
-    result = job.execute_in_process(instance=bare_project.instance, raise_on_error=False)
+    result = submitted(bare_project)
     assert result.success, failures(result)
     checks = result.get_asset_check_evaluations()
     assert all(check.passed for check in checks)
@@ -194,14 +206,10 @@ def test_a_stream_that_was_not_read_fails_every_check(
 
 
 def test_the_result_of_a_plan(tmp_path: Path) -> None:
-    write_messages(tmp_path / "messages.jsonl", 24)
-    shared = {"stream": "S", "warehouse": {"dir": str(tmp_path / "warehouse")}}
-    source = shared | {"jsonl": str(tmp_path / "messages.jsonl")}
-    ingest(SessionOnDemand(SparkSettings()), IngestSettings.model_validate(source))
     for name in ("now", "next"):
         (tmp_path / f"{name}.conf").write_text(f"mappings {{ orders.*.*: {name}.$1.$2 }}")
     settings = {"mapping": "now.conf", "candidate": "next.conf", "out": "steps"}
-    settings |= shared | {"without_streams": True}
+    settings |= archived(tmp_path) | {"without_streams": True}
     (tmp_path / "plan.json").write_text(json.dumps(settings))
     said = reported(tmp_path, "plan", "plan.json")
     (made,) = [one["params"] for one in said if one["method"] == "report_asset_materialization"]
