@@ -15,11 +15,9 @@ from pyspark.sql import SparkSession
 from jobs.ingest import ingest
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
-from orchestration.assets.checks import SPLIT
 from orchestration.demo.clusters import Change, write_mapped
 from orchestration.demo.traffic import CLUSTER_HEADER, CLUSTERS, Message
 from tests.support.command import nats_transform
-from tests.support.dagster_project import Project, failures
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
 
@@ -59,13 +57,6 @@ def stored(folder: Path, count: int, mappings: str, changes: list[Change]) -> Pa
     return file
 
 
-@pytest.fixture(scope="module")
-def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A day in which one cluster had yesterday's weights for one hour."""
-    changes = [Change(13, "west", YESTERDAY), Change(14, "west", NOW)]
-    return stored(tmp_path_factory.mktemp("stale"), COUNT, NOW, changes)
-
-
 def archived(spark: SparkSession, folder: Path, dump: Path) -> None:
     settings = IngestSettings(
         stream="S",
@@ -85,10 +76,12 @@ def verdicts(document: dict, name: str = "buckets") -> dict[tuple[str, str], str
 
 
 def test_exactly_the_stale_cluster_and_hour_are_outside(
-    spark: SparkSession, stale: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`test_observed.py` has the same under Dagster."""
     monkeypatch.chdir(tmp_path)
-    archived(spark, tmp_path, stale)
+    changes = [Change(13, "west", YESTERDAY), Change(14, "west", NOW)]
+    archived(spark, tmp_path, stored(tmp_path, COUNT, NOW, changes))
     (tmp_path / "mapping.conf").write_text(NOW)
     code, out, _ = nats_transform(
         *("audit", "--stream", "S", "--mapping", "mapping.conf", "--observed", "--json"),
@@ -108,22 +101,6 @@ def test_exactly_the_stale_cluster_and_hour_are_outside(
         "east": "within",
         "west": "outside",
     }
-
-
-@pytest.mark.dagster
-def test_the_same_under_dagster(project: Project, stale: Path) -> None:
-    folder = project.add("shop", "  observed: {}\n", NOW)
-    yaml = folder / "defs.yaml"
-    text = yaml.read_text().replace("tolerance: 15", f"tolerance: {TOLERANCE}")
-    source = f"parquet: {stale}\n      cluster_header: {CLUSTER_HEADER}"
-    yaml.write_text(text.replace("jsonl: messages.jsonl", source))
-    assert project.materialize("shop", ["mapping_version"]).success
-    result = project.materialize("shop", ["messages", "weight_audit"], (DAY, DAY))
-    assert result.success, failures(result)
-    (check,) = (c for c in result.get_asset_check_evaluations() if c.check_name == SPLIT)
-    assert not check.passed
-    # As Markdown, in which the star of the mapping stays one.
-    assert r"shop.\* in west from 2026-03-01 13:00 to 14:00 UTC" in str(check.description)
 
 
 def test_a_ramp_is_within_in_each_stage(
