@@ -24,9 +24,9 @@ from jobs.warehouse import specs
 from jobs.warehouse.tables import open_table, snapshot_properties
 from nats_transform.config import load_mappings, mapping_version
 from orchestration.automation.mapping_sensor import days_of_other_versions
-from orchestration.components import SubjectArchive
 from orchestration.days import range_tags
 from orchestration.failures import reason_of
+from tests.orchestration.automation.test_automation import archive_of
 from tests.support.dagster_processes import environment
 from tests.support.dagster_project import DAYS, MAPPING, Project, failures
 from tests.support.saying import saying
@@ -136,8 +136,7 @@ def test_a_mapping_that_changes_meanwhile(bare_project: Project) -> None:
     assert mine.end() == []
     assert versions_of(bare_project) == (old, {old})
     new = mapping_version(load_mappings(folder / "mapping.conf"), 7)
-    tree = dg.ComponentTree.for_project(bare_project.root)
-    (archive,) = tree.get_all_components(of_type=SubjectArchive)
+    archive = archive_of(bare_project)
     assert days_of_other_versions(bare_project.instance, archive, new) == list(DAYS)
 
 
