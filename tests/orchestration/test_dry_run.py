@@ -38,14 +38,18 @@ def run(project: Project, **config: Any) -> dg.ExecuteInProcessResult:
 
 def told(project: Project, result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     """The numbers of the run, as the instance keeps them."""
-    events = [log.dagster_event for log in project.instance.all_logs(result.run_id)]
-    (event,) = (one for one in events if one and (one.is_step_failure or one.is_successful_output))
-    if event.is_step_failure:
-        said = event.step_failure_data.user_failure_data
-        more = {"failure": said.description}
-    else:
-        said, more = event.step_output_data, {}
-    return {name: value.value for name, value in said.metadata.items()} | more
+    for record in project.instance.all_logs(result.run_id):
+        event = record.dagster_event
+        if event is not None and event.is_step_failure:
+            data = event.step_failure_data.user_failure_data
+            assert data is not None, event.step_failure_data.error
+            return {name: value.value for name, value in data.metadata.items()} | {
+                "failure": data.description
+            }
+        if event is not None and event.is_successful_output:
+            metadata = event.step_output_data.metadata
+            return {name: value.value for name, value in metadata.items()}
+    raise AssertionError("the run says nothing")
 
 
 def test_a_candidate_is_tried(project: Project) -> None:
