@@ -76,8 +76,9 @@ def main() -> None:
         (folder / "mapping.conf").write_text(MAPPING)
         stream = ["--stream", "S", "--json", "--warehouse"]
         run = Path(sys.executable).parent / "nats-transform"
-        bare = "from jobs.session import SparkSettings, spark_session as start\n"
-        bare += "start(SparkSettings()).stop()"
+        bare = "from jobs.session import spark_session\n"
+        bare += "from jobs.settings.spark import SparkSettings\n"
+        bare += "spark_session(SparkSettings()).stop()"
         print(f"{given.messages:,} messages; load of the machine {os.getloadavg()[0]:.1f}")
         for round_ in range(given.rounds + 1):
             place = f"warehouse-{round_}"

@@ -23,7 +23,7 @@ from pydantic import (
 
 from jobs.errors import ArchiveError
 from nats_transform.errors import InvalidValue, first_fault
-from nats_transform.streams.state import Count, StreamState
+from nats_transform.streams.state import Count, StreamNumbers
 from nats_transform.untrusted import few_values
 
 _NO_TIME = datetime(1, 1, 1, tzinfo=UTC)  # as nats-server writes it
@@ -118,7 +118,7 @@ class Source(_Part):
     subject_transforms: list[Transform] | None = None
 
 
-class InfoState(StreamState):
+class InfoState(StreamNumbers):
     """The state of a stream, perhaps with the number of messages under each subject."""
 
     num_subjects: Count = 0

@@ -34,7 +34,7 @@ from jobs.scratch import everything_in
 from jobs.settings.connection import NatsSettings
 from nats_transform.backup.archive import MAGIC, first_bytes
 from nats_transform.errors import InvalidBackup
-from nats_transform.streams.state import StreamState
+from nats_transform.streams.state import StreamNumbers
 
 INFO, CONTENTS = "backup.json", ("stream.arc.s2", "stream.tar.s2")
 _CHUNK_BYTES = 512 * 1024  # below the server's default for the largest message
@@ -61,7 +61,7 @@ class _Description(BaseModel):
     """What `backup.json` has."""
 
     config: Config
-    state: StreamState
+    state: StreamNumbers
 
 
 @dataclass(frozen=True)

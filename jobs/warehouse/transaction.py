@@ -11,7 +11,7 @@ class FrugalTransaction(Transaction):
     """A transaction that works out what it makes of the metadata once for each change.
 
     PyIceberg (0.12) does so whenever a commit looks at it, dozens of times, and each time it copies
-    every snapshot of the table: a commit to a table with 1,000 of them took 0.7 CPU seconds.
+    every snapshot of the table: a commit to a table with 1,000 of them took 0.6 CPU seconds.
     """
 
     _known: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None

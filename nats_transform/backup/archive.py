@@ -23,7 +23,7 @@ from nats_transform.backup.library import Bytes, Numbers, checked, library
 from nats_transform.backup.s2 import LARGEST_BLOCK, Decoder, Readable
 from nats_transform.errors import InvalidBackup, first_fault
 from nats_transform.mappings.subject import decode
-from nats_transform.streams.state import StreamState
+from nats_transform.streams.state import StreamNumbers
 from nats_transform.untrusted import visible
 
 MAGIC = b"NATSARC1"
@@ -163,7 +163,7 @@ def read_head(file: Readable) -> Head:
     if name != _STATE:
         raise InvalidBackup("backup-first-entry", entry=_shown(name), state=_STATE.decode())
     try:
-        state = StreamState.model_validate_json(text)
+        state = StreamNumbers.model_validate_json(text)
     except ValidationError as error:
         raise InvalidBackup(
             "backup-state-invalid", state=_STATE.decode(), reason=first_fault(error)

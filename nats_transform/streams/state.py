@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 
-class StreamState(BaseModel):
+class StreamNumbers(BaseModel):
     """The numbers of a stream; other fields are kept as they are."""
 
     model_config = ConfigDict(extra="allow", frozen=True)

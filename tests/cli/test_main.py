@@ -147,6 +147,10 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
             RuntimeError("\n first\tline\n  b\nc"),
             "nats-transform: unexpected RuntimeError: first line (--debug shows the stack trace)\n",
         ),
+        (
+            RuntimeError("a\ab"),
+            "nats-transform: unexpected RuntimeError: a\\x07b (--debug shows the stack trace)\n",
+        ),
     ],
 )
 def test_an_error_is_one_line_and_exit_2(
@@ -158,6 +162,7 @@ def test_an_error_is_one_line_and_exit_2(
     assert code == 2
     assert err.startswith("Traceback (most recent call last)")
     assert err.endswith(told)
+    assert err.replace("\n", "").replace("\t", "").isprintable()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full disk to try")
