@@ -37,7 +37,7 @@ from jobs.jetstream.target import MSG_ID, Replayed, Target
 CHAIN_BYTES = 160
 """The most bytes that the headers of the chain add to a header block."""
 ANSWER_SECONDS = 30.0
-_LOOK_SECONDS = 1.0  # how often a lost connection is looked for while answers are awaited
+_LOOK_SECONDS = 1.0  # how often connection and stream are looked at while answers are awaited
 _LARGEST_ACK = 65_536  # bytes; what is cut is no JSON
 _FLUSH_EVERY = 64  # messages
 _CATCH_UP_SECONDS = 0.05  # what sleeping too long costs at high rates
@@ -45,6 +45,8 @@ _CATCH_UP_SECONDS = 0.05  # what sleeping too long costs at high rates
 _CONFLICTS = {10070, 10071, 10164}
 # JetStream is temporarily unavailable; insufficient resources; the leader is another server.
 _BROKEN = _CONFLICTS | {10008, 10023, 10013}
+# What a look at the stream ends with if nothing is known of it.
+_UNKNOWN = (ArchiveError, nats_errors.Error, OSError)
 
 
 class Outgoing(NamedTuple):
@@ -67,6 +69,11 @@ class StreamLost(ArchiveError):
 
 class StreamReplaced(StreamLost):
     """The stream was deleted, and another one has its name."""
+
+
+def _is_gone(error: BaseException) -> bool:
+    is_missing = isinstance(error, ApiError) and error.err_code == STREAM_NOT_FOUND
+    return is_missing or isinstance(error, StreamLost)
 
 
 class Chain:
@@ -220,6 +227,7 @@ class Chain:
                     if self._was_away() or time.monotonic() > until:
                         self._is_broken = True
                         return
+                    await self._look()
         except (nats_errors.Error, OSError):
             self._is_broken = True
 
@@ -305,9 +313,8 @@ class Chain:
                 first, self._read_to = self._read_to + 1, state.last
                 there |= await self._target.tail(self._client, first, state.last)
                 continue
-            except (ArchiveError, nats_errors.Error, OSError) as error:
-                is_gone = isinstance(error, ApiError) and error.err_code == STREAM_NOT_FOUND
-                if isinstance(error, StreamLost) or is_gone:
+            except _UNKNOWN as error:
+                if _is_gone(error):
                     raise
                 reason = text_of(error)
             there.clear()
@@ -324,7 +331,15 @@ class Chain:
             try:
                 await asyncio.wait_for(self._answered.wait(), _LOOK_SECONDS)
             except TimeoutError:
-                continue
+                await self._look()
+
+    async def _look(self) -> None:
+        """Looks for a stream that is gone: what was on the way to it is never answered."""
+        try:
+            await self._state()
+        except _UNKNOWN as error:
+            if _is_gone(error):
+                raise
 
     async def _state(self) -> StreamState:
         state = await stream_state(self._client, self._target.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jobs.jetstream.chain import Chain, Outgoing
 from jobs.jetstream.connection import connection
 from jobs.jetstream.stream import stream_state
@@ -22,11 +24,11 @@ async def replay(
     stream: str,
     count: int,
     rate: float | None = None,
-    patience: float = 30.0,
     width: int = 0,
+    **settings: Any,
 ) -> Chain:
     """Sends the messages 1..count that the stream does not have."""
-    nats = NatsSettings(servers=url, patience=patience)
+    nats = NatsSettings(servers=url, **settings)
     async with connection(nats) as client:
         state = await stream_state(client, stream)
         target = Target(stream, state)

@@ -251,6 +251,30 @@ def test_a_stream_that_vanishes(stream: Stream, anew: bool) -> None:
         assert stored(stream) == []
 
 
+@pytest.mark.parametrize("refusals", [0, 1])
+def test_a_stream_that_vanishes_with_what_was_on_the_way(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    """No answer comes any more, or one and no other: that is no reason to wait for long."""
+    monkeypatch.setattr(jobs.jetstream.chain, "ANSWER_SECONDS", 3600.0)
+    add, is_gone = Chain.add, False
+
+    def lose(chain: Chain, subject: bytes, reply: bytes, block: Any, data: bytes) -> None:
+        nonlocal refusals
+        refusals -= is_gone
+        if not is_gone or refusals >= 0:
+            add(chain, subject, reply, block, data)
+
+    def remove() -> None:
+        nonlocal is_gone
+        is_gone = True
+        stream.run(lambda js: js.delete_stream(stream.name))
+
+    monkeypatch.setattr(Chain, "add", lose)
+    with refused(JobError, "no-stream"):
+        meanwhile(stream, 5000, 300, remove)
+
+
 def test_limits_that_change(stream: Stream) -> None:
     """The stream removes messages from then on; none is stored twice, and the newest stay."""
 
@@ -275,7 +299,7 @@ def test_without_evidence_nothing_is_guessed(
     make_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers are lost, and what they spoke of is removed: better an error than a second copy."""
-    monkeypatch.setattr(jobs.jetstream.chain, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(jobs.jetstream.chain, "_LOOK_SECONDS", 1.5)
     stream = make_stream(max_msgs=1)
     is_mute = False
 
@@ -285,7 +309,8 @@ def test_without_evidence_nothing_is_guessed(
         return b"" if swallowed else data, 0.0, swallowed and b"stream_info" in data
 
     with network(stream.server.url, treat) as url, ThreadPoolExecutor() as pool:
-        running = pool.submit(asyncio.run, replay(url, stream.name, 3000, rate=1000))
+        sending = replay(url, stream.name, 3000, rate=1000, connect_timeout=1)
+        running = pool.submit(asyncio.run, sending)
         while last_of(stream) < 200:
             time.sleep(0.01)
         is_mute = True
