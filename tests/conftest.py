@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -68,20 +69,36 @@ _LONG = {"spark", "server", "dagster"}
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts long tests first and short ones last, in each half of the tests.
+    """Puts those of Spark into the first half, and in each half long tests first, short ones last.
 
-    `--dist worksteal` gives each of two workers one half. The one that is done first takes tests
-    from the end of the other's half: with short tests there, both end at about the same time.
+    `--dist worksteal` gives each of two workers one half: so only one of them starts Spark. The one
+    that is done first takes tests from the end of the other's half: with short tests there, both
+    end at about the same time.
     """
+    spark: list[pytest.Item] = []
     halves: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
     short: list[pytest.Item] = []
     for number, (path, module) in enumerate(groupby(items, lambda item: item.path)):
         tests = list(module)
         marks = {mark.name for test in tests for mark in test.iter_markers()}
         is_short = "tests/nats_transform/" in path.as_posix() and not marks & _LONG
-        (short if is_short else halves[number % 2]).extend(tests)
-    first = max(0, len(items) // 2 - len(halves[0]))
-    items[:] = [*halves[0], *short[:first], *halves[1], *short[first:]]
+        if "spark" in marks:
+            spark.extend(tests)
+        else:
+            # Of the others the second half gets more, or it would be done much earlier.
+            (short if is_short else halves[number % 3 > 0]).extend(tests)
+    first = max(0, len(items) // 2 - len(spark) - len(halves[0]))
+    items[:] = [*spark, *halves[0], *short[:first], *halves[1], *short[first:]]
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, so the garbage collector need not look at it again and again."""
+    gc.freeze()
+    gc.set_threshold(50_000)
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # or libraries complain of what is left as Python ends
 
 
 @pytest.fixture

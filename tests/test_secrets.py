@@ -18,7 +18,6 @@ import nats
 import pytest
 from click.testing import CliRunner
 from pydantic import ValidationError
-from pyspark.sql import SparkSession
 
 from cli.main import main
 from jobs.jetstream.process import nats_server
@@ -30,7 +29,7 @@ from jobs.warehouse import versions
 from nats_transform.config import load_mappings
 from tests.support.jwt_signing import credentials, new_key, seed
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 SECRETS = {
     "password": "planted-password-7f3a",
@@ -66,7 +65,6 @@ def planted(tmp_path: Path) -> tuple[list[bytes], Path, Path]:
 
 @pytest.mark.slow
 def test_planted_secrets_are_nowhere(
-    spark: SparkSession,
     planted: tuple[list[bytes], Path, Path],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

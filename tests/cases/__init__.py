@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ class TransformCase(NamedTuple):
     strict: bool
 
 
+@cache
 def load(name: str) -> Any:
     """What a file of this folder holds."""
     return yaml.safe_load((Path(__file__).parent / name).read_text("utf-8"))

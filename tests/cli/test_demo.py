@@ -19,7 +19,7 @@ from tests.support.command import nats_transform
 from tests.support.saying import saying
 from tests.support.spark_cluster import children
 
-pytestmark = [pytest.mark.spark, pytest.mark.dagster, pytest.mark.server]
+pytestmark = [pytest.mark.dagster, pytest.mark.server]
 
 DEMO = [str(Path(sys.executable).parent / "nats-transform"), "demo"]
 CHECKS = {

@@ -1,4 +1,4 @@
-"""The commands that need Spark: what they print, and their one-line errors."""
+"""The commands that run jobs: what they print, and their one-line errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from jobs.jetstream.process import NatsServer
 from jobs.settings.warehouse import VARIABLE as WAREHOUSE_VARIABLE
@@ -26,7 +25,7 @@ from tests.support.command import nats_transform as run
 from tests.support.command import printed, refused
 from tests.support.saying import saying, says
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 SCRIPT = str(Path(sys.executable).parent / "nats-transform")
 MAPPING = """mappings {
@@ -39,8 +38,8 @@ MAPPING = """mappings {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Path:
-    """An empty current folder with a mapping; the commands take the session of the tests."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder with a mapping."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mapping.conf").write_text(MAPPING)
     return tmp_path

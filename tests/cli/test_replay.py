@@ -11,10 +11,10 @@ from jobs.jetstream.process import NatsServer
 from tests.conformance.client import Client
 from tests.support.command import nats_transform
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 
-@pytest.mark.usefixtures("folder", "spark")
+@pytest.mark.usefixtures("folder")
 def test_refused_then_sent(nats_server: NatsServer) -> None:
     rows = [
         {"seq": 1, "ts": "2026-01-01T00:00:00Z", "subject": "old.a", "data": "1"},

@@ -55,7 +55,12 @@ def context() -> Any:
     return context
 
 
-@pytest.fixture(params=["pandas", "spark", "manifest", "manifest in spark"])
+@pytest.fixture(
+    params=[
+        *("pandas", "manifest"),
+        *(pytest.param(name, marks=pytest.mark.spark) for name in ("spark", "manifest in spark")),
+    ]
+)
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
     """Makes a batch of rows of a table."""
 

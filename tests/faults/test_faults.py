@@ -236,7 +236,7 @@ def test_a_catalog_that_is_locked_at_the_commit(
             database.close()
             let_go.append(time.monotonic())
 
-        timer = threading.Timer(2, release)
+        timer = threading.Timer(1, release)
         timer.start()
         try:
             return publish(*positional, **named)

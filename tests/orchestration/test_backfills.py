@@ -14,7 +14,7 @@ from tests.support.archive import sequences
 from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
 from tests.support.dagster_project import DAYS, Project, failures
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = pytest.mark.dagster
 
 BACKFILL = """mutation ($params: LaunchBackfillParams!) {
   launchPartitionBackfill(backfillParams: $params) {

@@ -8,14 +8,20 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+import sqlalchemy
+from alembic.script import ScriptDirectory
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
+from dagster._core.storage.runs.sqlite import sqlite_run_storage
+from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import TRANSFORMED
@@ -102,7 +108,9 @@ class Project:
 
     def load(self) -> dg.Definitions:
         """Its definitions, from its YAML files as they are now."""
-        return dg.ComponentTree.for_project(self.root).build_defs()
+        tree = dg.ComponentTree.for_project(self.root)
+        # Of the folder: the whole tree brings JSON schemas of components too, which take most time.
+        return tree.build_defs(tree.defs_module_path)
 
     def materialize(
         self, archive: str, assets: Sequence[str] = ASSETS, days: tuple[date, date] = DAYS
@@ -142,6 +150,24 @@ def failures(result: dg.ExecuteInProcessResult) -> dict[str, str]:
             assert data is not None, event.step_failure_data.error
             found[event.node_name.replace("__", "/")] = str(data.description)
     return found
+
+
+@functools.lru_cache(16)
+def _engine(url: str, seconds: float) -> sqlalchemy.Engine:
+    return sqlalchemy.create_engine(
+        url, poolclass=sqlalchemy.NullPool, connect_args={"timeout": seconds}
+    )
+
+
+def _kept_engine(url: str, connect_args: Mapping[str, float] | None = None, **_: Any) -> Any:
+    """Dagster makes an engine for each connection to SQLite, and each compiles all queries anew."""
+    return _engine(url, (connect_args or {}).get("timeout", 5.0))
+
+
+for _storage in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
+    _storage.create_engine = _kept_engine  # type: ignore[attr-defined]
+# It also reads its migrations anew for each run, of which each has a database of its own.
+ScriptDirectory.from_config = functools.cache(ScriptDirectory.from_config)  # type: ignore
 
 
 @functools.cache

@@ -62,7 +62,7 @@ def test_no_task_works_on_once_one_has_failed(session: SparkSession | None, tmp_
         with lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             begun.touch()
-            time.sleep(4)  # as one that writes a large file
+            time.sleep(1)  # as one that writes a large file
         return task
 
     with pytest.raises(WarehouseError):

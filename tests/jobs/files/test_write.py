@@ -76,6 +76,7 @@ def column_of(table: Table, rows: list[dict[str, Any]], name: str) -> Any:
     return column
 
 
+@pytest.mark.spark
 def test_every_engine_reads_what_was_written(
     spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

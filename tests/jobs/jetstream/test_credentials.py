@@ -295,7 +295,7 @@ def test_what_a_server_says_in_clear_is_not_believed(certificates: Path, offer: 
     """It says that it has TLS, and then has none: a handshake goes out, and no credentials."""
     with Eavesdropper({offer: True}) as server:
         settings = NatsSettings.model_validate(
-            {"servers": f"tls://127.0.0.1:{server.port}", "connect_timeout": 0.5}
+            {"servers": f"tls://127.0.0.1:{server.port}", "connect_timeout": 0.25}
             | {"tls_ca": certificates / "ca.pem", "user": "u", "password": "sesame"}
         )
         why_refused(settings)
@@ -468,7 +468,7 @@ def test_credentials_that_expire_in_mid_read(realm: Realm) -> None:
     """The server ends the connection; we say so at once and do not wait for it to come back."""
     with run_nats_server(realm.config()) as server:
         fill(servers=server.url, user_credentials=str(realm.creds("good")))
-        short = realm.creds("short", expires=int(time.time()) + 6)
+        short = realm.creds("short", expires=int(time.time()) + 4)
         nats = NatsSettings(servers=server.url, creds=short, patience=120)
         settings = JetStreamSettings(stream=STREAM, batch=5)
 

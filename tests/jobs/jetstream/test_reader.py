@@ -279,7 +279,7 @@ def test_a_server_that_restarts_in_mid_read(
 def test_a_message_that_takes_longer_than_silence(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream.publish([(b"large", b"", b"x" * 600_000)])
+    stream.publish([(b"large", b"", b"x" * 400_000)])
     monkeypatch.setattr("jobs.jetstream.pull.SILENCE_SECONDS", 1.0)
     with network(stream.server.url, lambda _, data: (data, len(data) / 200_000, False)) as slow:
         nats = NatsSettings(servers=slow, patience=1)
