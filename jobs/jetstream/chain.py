@@ -342,16 +342,17 @@ class Chain:
                 raise
 
     async def _state(self) -> StreamState:
+        known = self._last  # answers that come meanwhile can be newer than the state
         state = await stream_state(self._client, self._target.name)
         if state.created != self._target.state.created:
             where = self._client.where
             raise StreamReplaced("replay-recreated", stream=self._target.name, where=where)
-        if state.last < self._last:
+        if state.last < known:
             raise StreamLost(
                 "replay-lost-messages",
                 stream=self._target.name,
                 where=self._client.where,
-                last=self._last,
+                last=known,
                 now=state.last,
             )
         return state

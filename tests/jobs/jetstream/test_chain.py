@@ -19,8 +19,10 @@ from nats import connect
 import jobs.jetstream.chain
 from jobs.errors import JobError
 from jobs.jetstream.chain import Chain, StreamLost
+from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.jetstream.stream import StreamState, stream_state
 from jobs.settings.connection import NatsSettings
 from tests.support.network import network
 from tests.support.refused import refused
@@ -273,6 +275,28 @@ def test_a_stream_that_vanishes_with_what_was_on_the_way(
     monkeypatch.setattr(Chain, "add", lose)
     with refused(JobError, "no-stream"):
         meanwhile(stream, 5000, 300, remove)
+
+
+def test_an_answer_that_overtakes_a_look(
+    stream: Stream, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def state() -> StreamState:
+        async with connection(nats) as client:
+            return await stream_state(client, stream.name)
+
+    empty = asyncio.run(state())
+
+    async def look(*_: Any) -> StreamState:
+        await asyncio.sleep(0.5)
+        return empty
+
+    def treat(_: int, data: bytes) -> tuple[bytes, float, bool]:
+        return data, 0.3 * (b'"seq":1' in data), False
+
+    monkeypatch.setattr(jobs.jetstream.chain, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(jobs.jetstream.chain, "stream_state", look)
+    with network(stream.server.url, treat) as url:
+        assert asyncio.run(replay(url, stream.name, 1)).sent == 1
 
 
 def test_limits_that_change(stream: Stream) -> None:

@@ -117,8 +117,8 @@ def test_verdicts(
 
 
 def test_messages_stored_in_the_next_hour_are_not_missing() -> None:
-    hours = [came(49_500, 49_500), came(50_500, 50_500)]
-    found = audit(HALVES, hours, {hour(0): 100_000, hour(1): 100_000})
+    hours = [came(49_500, 49_500), came(50_500, 50_500), came(50_000, 50_000)]
+    found = audit(HALVES, hours, {hour(n): 100_000 for n in range(3)})
     assert found.verdict is Verdict.WITHIN
     (account,) = found.accounts
     assert (account.missing, account.unpublished) == (0, 0)

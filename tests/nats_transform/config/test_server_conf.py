@@ -14,6 +14,7 @@ import pytest
 from nats_transform import InvalidConfig
 from nats_transform.config import parse_server_config, plain
 from nats_transform.config.files import MAX_BYTES
+from nats_transform.config.server_conf import MAX_INCLUDE_DEPTH
 from nats_transform.config.tree import MAX_DEPTH, Timestamp
 from tests.support.refused import refused, told
 
@@ -272,8 +273,10 @@ def test_an_include_loop_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_long_chain_of_includes_is_refused(tmp_path: Path) -> None:
-    for number in range(40):
-        write(tmp_path / f"{number}.conf", f"include {number + 1}.conf".replace("e ", "e ./"))
+    for number in range(MAX_INCLUDE_DEPTH + 1):
+        write(tmp_path / f"{number}.conf", f"include ./{number + 1}.conf")
+    write(tmp_path / f"{MAX_INCLUDE_DEPTH + 1}.conf", "a: 1")
+    parse_server_config(tmp_path / "1.conf")
     with refused(InvalidConfig, "includes-too-deep"):
         parse_server_config(tmp_path / "0.conf")
 

@@ -339,19 +339,24 @@ def test_bad_permissions(permissions: str, code: str, tmp_path: Path) -> None:
 
 
 def test_each_mapping_that_merges_subjects_has_its_own_finding() -> None:
-    census = rows({"o.eu.1": 5, "o.us.1": 3, "a.x.1": 4, "a.y.1": 2, "p.1": 1, "q.1": 1, "z": 1})
+    census = rows(
+        {"o.eu.1": 5, "o.us.1": 3, "a.x.1": 4, "a.y.1": 2, "p.1": 1, "q.1": 1, "s": 1, "z": 3}
+    )
     census += rows({"o.eu.1": 1}, "east")
-    candidate = account({"a.*.*": "all.$2", "o.*.*": "shop.$2", "p.*": "n.$1", "q.*": "n.$1"})
+    candidate = account(
+        {"a.*.*": "all.$2", "o.*.*": "shop.$2", "p.*": "n.$1", "q.*": "n.$1", "s": "z"}
+    )
     found = dry_run(census, candidate).findings
     merged = [f for f in found if f.code == "collision"]
     told, cause = "2 subjects become 1", "because the new subject leaves out wildcard 1 of"
     assert [(f.about, f.messages, f.message) for f in merged] == [
         ("mapping o.*.*", 9, f"{told}, {cause} o.*.*"),
         ("mapping a.*.*", 6, f"{told}, {cause} a.*.*"),
+        ("mapping s and subjects without a mapping", 4, told),
         ("mapping p.* and mapping q.*", 2, told),
     ]
     assert [{e.subject for e in f.examples} for f in merged] == [
-        {"o.eu.1", "o.us.1"}, {"a.x.1", "a.y.1"}, {"p.1", "q.1"}
+        {"o.eu.1", "o.us.1"}, {"a.x.1", "a.y.1"}, {"s", "z"}, {"p.1", "q.1"}
     ]  # fmt: skip
 
 

@@ -194,9 +194,10 @@ def test_back_to_no_mapping_has_stages_too() -> None:
 
 def test_an_error_that_room_does_not_cure_blocks() -> None:
     asked = Question(mappings({"orders.*": "shop"}), NOTHING, streams=AROUND.streams)
-    with refused(NoPlan, "no-safe-plan", finding="collision") as caught:
+    with refused(
+        NoPlan, "no-safe-plan", finding="collision", accept=", or accept it with a reason"
+    ):
         plan(asked)
-    assert "\n" not in str(caught.value)
     reason = "one counter for all countries"
     accepted = [Accepted(code=code, reason=reason) for code in ("collision", "irreversible")]
     made = plan(asked, accepted=accepted)
@@ -206,7 +207,7 @@ def test_an_error_that_room_does_not_cure_blocks() -> None:
 def test_streams_that_would_overlap_block_whoever_accepts_it() -> None:
     streams = (*AROUND.streams, StreamConfig(name="SHOP", subjects=["shop.>"]))
     accepted = [Accepted(code="streams-overlap", reason="x")]
-    with refused(NoPlan, "no-safe-plan", finding="streams-overlap"):
+    with refused(NoPlan, "no-safe-plan", finding="streams-overlap", accept=""):
         plan(Question(NEW, NOTHING, streams=streams), accepted=accepted)
 
 
