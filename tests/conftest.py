@@ -10,11 +10,11 @@ import sqlite3
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from pyspark.sql import SparkSession
-from sqlalchemy import Engine, event
 
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
@@ -36,13 +36,17 @@ os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no contexts")
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-@event.listens_for(Engine, "connect")
-def _wait_for_no_disk(connection: object, _: object) -> None:
+_connect = sqlite3.connect
+
+
+def _connect_without_disk(*args: Any, **named: Any) -> sqlite3.Connection:
     """A database of a test has to outlive processes that are killed, not the machine."""
-    if isinstance(connection, sqlite3.Connection):
-        connection.execute("PRAGMA synchronous = OFF")
+    connection = _connect(*args, **named)
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
 
 
+sqlite3.connect = sqlite3.dbapi2.connect = _connect_without_disk
 # A busy machine is not a failure; pytest's timeout catches what hangs.
 hypothesis.settings.register_profile("nats-transform", deadline=None)
 hypothesis.settings.load_profile("nats-transform")

@@ -36,6 +36,13 @@ from tests.support.refused import refused
 
 pytestmark = pytest.mark.server
 
+
+@pytest.fixture(autouse=True)
+def nothing_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After what is expected nothing more comes from upstreams on one machine."""
+    monkeypatch.setattr(server, "_CAUGHT_UP_SECONDS", 0.2)
+
+
 MAPPINGS = """mappings {
   "orders.*.*": [
     { destination: "shop.{{partition(5,2)}}.$1.$2", weight: 70% }
