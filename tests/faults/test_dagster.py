@@ -212,7 +212,7 @@ def test_a_daemon_that_is_killed_again_and_again(
     chance = random.Random(seed)
     with empty_project(tmp_path, monkeypatch, MONITORED) as project, ExitStack() as running:
         project.add("east", count=COUNT)
-        assert project.materialize("east", ["mapping_version"]).success
+        project.made("east", ["mapping_version"])
         instance, service = project.instance, the_daemon(project, running)
         with webserver(project) as server:
             runs = [server.launch(ASSETS, {"dagster/partition": f"{day}"}) for day in DAYS]
@@ -243,7 +243,7 @@ def test_a_code_server_that_is_killed_with_its_run(
     """As a container is: runs in the queue wait for the next one, and what it ran runs again."""
     with empty_project(tmp_path, monkeypatch, MONITORED) as project, ExitStack() as running:
         project.add("east", count=COUNT)
-        assert project.materialize("east", ["mapping_version"]).success
+        project.made("east", ["mapping_version"])
         instance, location, port = project.instance, f"{project.name}.definitions", free_port()
         workspace = project.root / "workspace.yaml"
         where = f"host: 127.0.0.1, port: {port}, location_name: {location}"
@@ -297,7 +297,7 @@ def test_postgres_that_is_gone_under_a_run(
         storage = IN_POSTGRES.format(port=database.port)
         project = running.enter_context(empty_project(tmp_path, monkeypatch, MONITORED + storage))
         project.add("east", count=COUNT)
-        assert project.materialize("east", ["mapping_version"]).success
+        project.made("east", ["mapping_version"])
         instance, service = project.instance, the_daemon(project, running)
         server = running.enter_context(webserver(project))
         run = server.launch(ASSETS, {"dagster/partition": f"{DAYS[0]}"})

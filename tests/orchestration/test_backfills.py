@@ -12,7 +12,7 @@ from jobs.warehouse.tables import days_of, open_table
 from tests.orchestration.test_definitions import run_dg
 from tests.support.archive import sequences
 from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
-from tests.support.dagster_project import DAYS, Project, failures
+from tests.support.dagster_project import DAYS, Project
 
 pytestmark = pytest.mark.dagster
 
@@ -42,8 +42,7 @@ STATUS = """query ($id: String!) {
 
 def backfilled(project: Project) -> str:
     """The id of a backfill of all days by whatever daemons run, once it is done."""
-    made = project.materialize("east", ["mapping_version"])
-    assert made.success, failures(made)
+    project.made("east", ["mapping_version"])
     with webserver(project) as server:
         action = {
             "assetSelection": [{"path": ["east", asset]} for asset in PARTITIONED],

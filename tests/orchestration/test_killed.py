@@ -20,7 +20,7 @@ from jobs.warehouse import specs, tables
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.spark import apply, digest
 from tests.support.dagster_processes import NO_QUEUE, ONE_WRITER, environment, webserver
-from tests.support.dagster_project import DAYS, MAPPING, Project, failures
+from tests.support.dagster_project import DAYS, MAPPING, Project
 
 # A process with a JVM of its own for each.
 pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.slow]
@@ -101,13 +101,12 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
     project: Project, spark: SparkSession, moment: str, survives: bool
 ) -> None:
     folder = project.add("east", count=60)
-    result = project.materialize("east", ["mapping_version", "messages", "transformed_messages"])
-    assert result.success, failures(result)
+    project.made("east", ["mapping_version", "messages", "transformed_messages"])
     old, old_rows = project.published(), digest_of(project, spark)
     assert old["digest"] == old_rows
     # What is killed would put another version in force.
     (folder / "mapping.conf").write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
-    assert project.materialize("east", ["mapping_version"]).success
+    project.made("east", ["mapping_version"])
 
     process = start(project, moment)
     os.kill(process.pid, signal.SIGKILL)
@@ -119,9 +118,7 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
     (run,) = project.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
     assert killed["run-id"] == (run.run_id if survives else old["run-id"])
 
-    retried = project.materialize("east", ["transformed_messages"])
-
-    assert retried.success, failures(retried)
+    retried = project.made("east", ["transformed_messages"])
     now = project.published()
     assert now["run-id"] == retried.run_id
     assert now["mapping-version"] != old["mapping-version"]
@@ -145,8 +142,7 @@ def test_a_run_whose_spark_is_killed_fails_with_one_line(
     project: Project, spark: SparkSession, victim: str
 ) -> None:
     project.add("east", count=60)
-    result = project.materialize("east", ["mapping_version", "messages", "transformed_messages"])
-    assert result.success, failures(result)
+    project.made("east", ["mapping_version", "messages", "transformed_messages"])
     old = project.published()
 
     process = start(project, "half_written")
@@ -166,8 +162,7 @@ def test_a_run_whose_spark_is_killed_fails_with_one_line(
     assert data is not None, event.step_failure_data.error
     assert "\n" not in str(data.description)
     assert project.published() == old
-    retried = project.materialize("east", ["transformed_messages"])
-    assert retried.success, failures(retried)
+    project.made("east", ["transformed_messages"])
     assert project.published()["digest"] == old["digest"] == digest_of(project, spark)
 
 
@@ -181,7 +176,7 @@ def _parent(pid: int) -> int:
 def test_a_killed_run_is_seen_and_can_be_retried(bare_project: Project) -> None:
     """The process of a run that a code server started, killed while it transforms."""
     bare_project.add("east", count=60)
-    assert bare_project.materialize("east", ["mapping_version"]).success
+    bare_project.made("east", ["mapping_version"])
     instance = bare_project.instance
     assets = [["east", asset] for asset in ("messages", "transformed_messages")]
     with webserver(bare_project) as server:

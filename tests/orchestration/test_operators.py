@@ -28,7 +28,7 @@ from orchestration.days import range_tags
 from orchestration.failures import reason_of
 from tests.orchestration.automation.test_automation import archive_of
 from tests.support.dagster_processes import environment
-from tests.support.dagster_project import DAYS, MAPPING, Project, failures
+from tests.support.dagster_project import DAYS, MAPPING, Project
 from tests.support.saying import saying
 
 pytestmark = [pytest.mark.dagster, pytest.mark.slow]
@@ -131,7 +131,7 @@ def test_a_mapping_that_changes_meanwhile(bare_project: Project) -> None:
     mine = Operator(bare_project, "a", "b", bare_project.root / "dagster", READ)
     mine.wait_for(READ)
     (folder / "mapping.conf").write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
-    assert bare_project.materialize("east", ["mapping_version"]).success
+    bare_project.made("east", ["mapping_version"])
     mine.go_on()
     assert mine.end() == []
     assert versions_of(bare_project) == (old, {old})
@@ -206,8 +206,7 @@ def test_the_same_days_at_once(bare_project: Project, moment: str, instances: in
     assert rows(bare_project, specs.MESSAGES) == ONCE
     assert rows(bare_project, specs.TRANSFORMED) == ONCE
     # Whoever was refused runs it again.
-    again = bare_project.materialize("east", REPROCESSED)
-    assert again.success, failures(again)
+    bare_project.made("east", REPROCESSED)
     assert rows(bare_project, specs.MESSAGES) == ONCE == rows(bare_project, specs.TRANSFORMED)
     version, of_rows = versions_of(bare_project)
     assert of_rows == {version}

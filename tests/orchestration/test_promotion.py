@@ -31,8 +31,7 @@ def transformed(
 ) -> dict[str, Any]:
     """What the materialization of the transformed messages says, of a run over everything."""
     assets = ("mapping_version", "messages", "transformed_messages")
-    result = project.materialize(name, assets, days)
-    assert result.success, failures(result)
+    result = project.made(name, assets, days)
     *_, event = result.asset_materializations_for_node(f"{name}__transformed_messages")
     return {name: value.value for name, value in event.metadata.items()}
 
@@ -116,8 +115,7 @@ def test_a_new_seed_waits_for_its_version(bare_project: Project) -> None:
     before = versions(bare_project)
     yaml = folder / "defs.yaml"
     yaml.write_text(yaml.read_text().replace("seed: 7", "seed: 8"))
-    result = bare_project.materialize("east", ("transformed_messages", "weight_audit"))
-    assert result.success, failures(result)
+    bare_project.made("east", ("transformed_messages", "weight_audit"))
     assert versions(bare_project) == before
     assert "branch" in transformed(bare_project)  # with its version recorded, it waits
     assert versions(bare_project) == before
@@ -131,8 +129,7 @@ def test_outcomes_alone_are_enough_for_a_version(bare_project: Project) -> None:
     assert transformed(bare_project)["moved messages"] == PAID
     table = open_table(bare_project.warehouse, TRANSFORMED)
     assert is_narrow(table, data_files(table))
-    audited = bare_project.materialize("east", ("weight_audit",), DAYS)
-    assert audited.success, failures(audited)
+    bare_project.made("east", ("weight_audit",), DAYS)
 
 
 def test_a_branch_deployment_writes_beside_production(

@@ -66,7 +66,7 @@ def test_a_stream_says_how_far_its_archive_is_behind(
     assert before["archived up to"] == 0
 
     days = (today() - timedelta(days=1), today())
-    assert bare_project.materialize("east", ["messages"], days).success
+    bare_project.made("east", ["messages"], days)
     assert observe(bare_project, "nats/EAST")["lag"] == 0
     publish(stream, 40, 7)
     after = observe(bare_project, "nats/EAST")
@@ -117,7 +117,7 @@ def test_archives_with_one_mapping_file_are_connected(bare_project: Project) -> 
     }
     assert graph.get(key("shop_mapped/messages")).parent_keys == {mapping, key("nats/SHOP")}
 
-    assert bare_project.materialize("shop", ["mapping_version"]).success
+    bare_project.made("shop", ["mapping_version"])
     (record,) = bare_project.instance.fetch_observations(mapping, limit=1).records
     seen = record.asset_observation
     assert seen.metadata["file"].value == str(bare_project.defs_folder / "shop" / "mapping.conf")
@@ -163,7 +163,7 @@ def test_a_sensor_ingests_what_the_archive_lacks(
     range_ = request.partition_key_range
     assert (request.partition_key or range_.start) in (before.isoformat(), today().isoformat())
 
-    assert bare_project.materialize("east", ["messages"], (before, today())).success
+    bare_project.made("east", ["messages"], (before, today()))
     assert not tick(bare_project).run_requests
     publish(stream, 15, 11)
     (after,) = tick(bare_project).run_requests
@@ -197,7 +197,7 @@ def test_a_stream_that_was_created_again_fails_the_tick(
     publish(stream, 0, 10)
     lagging(bare_project, stream)
     before = today()
-    assert bare_project.materialize("east", ["messages"], (before, today())).success
+    bare_project.made("east", ["messages"], (before, today()))
     stream.run(lambda js: js.delete_stream(stream.name))
     stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
     publish(stream, 0, 3)

@@ -146,8 +146,7 @@ def test_rows_in_quarantine_and_the_others_add_up(any_project: Project) -> None:
         ],
     )
     (folder / "partners.json").write_text(json.dumps(suite.to_json_dict()))
-    result = any_project.materialize("east", ONE)
-    assert result.success, failures(result)
+    result = any_project.made("east", ONE)
     warehouse = any_project.warehouse
     apart = rows_of(warehouse, "EAST", QUARANTINED)
     kept = rows_of(warehouse, "EAST", TRANSFORMED)
@@ -168,7 +167,7 @@ def test_rows_in_quarantine_and_the_others_add_up(any_project: Project) -> None:
     # Without the suite, all rows are back.
     yaml = (folder / "defs.yaml").read_text().replace(QUARANTINE, "")
     (folder / "defs.yaml").write_text(yaml)
-    assert any_project.materialize("east", ["transformed_messages"]).success
+    any_project.made("east", ["transformed_messages"])
     assert not rows_of(warehouse, "EAST", QUARANTINED)
     assert len(rows_of(warehouse, "EAST", TRANSFORMED)) == 300
     assert verify_table(SessionOnDemand(SparkSettings()), settings).holds
@@ -178,8 +177,7 @@ def test_a_day_can_be_all_in_quarantine(bare_project: Project) -> None:
     entry = "{type: expect_column_values_to_match_regex, kwargs: {column: subject, regex: '^no$'}}"
     suite = f"{{name: none, quarantine: true, expectations: [{entry}]}}"
     bare_project.add("east", f"  expectations: [{suite}]\n")
-    result = bare_project.materialize("east", ONE)
-    assert result.success, failures(result)
+    result = bare_project.made("east", ONE)
     assert len(rows_of(bare_project.warehouse, "EAST", QUARANTINED)) == 300
     assert not rows_of(bare_project.warehouse, "EAST", TRANSFORMED)
     found = evaluations(result)

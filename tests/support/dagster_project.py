@@ -129,6 +129,14 @@ class Project:
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
 
+    def made(
+        self, archive: str, assets: Sequence[str] = ASSETS, days: tuple[date, date] = DAYS
+    ) -> dg.ExecuteInProcessResult:
+        """The result of `materialize`, which must succeed."""
+        result = self.materialize(archive, assets, days)
+        assert result.success, failures(result)
+        return result
+
 
 def write_messages(path: Path, count: int) -> None:
     """A dump of two days: orders, payments, and what no mapping matches."""

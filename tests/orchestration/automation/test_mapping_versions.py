@@ -72,8 +72,7 @@ def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(bare_project:
     folder = bare_project.add("east", AUTOMATED, count=120)
     file = folder / "mapping.conf"
     assert list(requested(tick(bare_project))) == [(["mapping_version"], None)]
-    first = bare_project.materialize("east")
-    assert first.success, failures(first)
+    bare_project.made("east")
     assert stale(bare_project) == set()
     assert "is still version" in str(tick(bare_project))
     automated = dg.evaluate_automation_conditions(bare_project.load(), bare_project.instance)
@@ -108,8 +107,7 @@ def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(bare_project:
     key = dg.AssetKey(["east", "transformed_messages"])
     assert automated.get_requested_partitions(key) == set(DAY_KEYS)
 
-    done = bare_project.materialize("east", ["transformed_messages", "weight_audit"])
-    assert done.success, failures(done)
+    bare_project.made("east", ["transformed_messages", "weight_audit"])
     assert stale(bare_project) == set()
     assert "is still version" in str(tick(bare_project))
 
@@ -119,12 +117,10 @@ def test_days_are_transformed_under_the_version_that_was_materialized(
     bare_project: Project,
 ) -> None:
     folder = bare_project.add("east", count=40)
-    assert bare_project.materialize("east").success
+    bare_project.made("east")
     (folder / "mapping.conf").write_text("mappings { this is none")
 
-    result = bare_project.materialize("east", ["transformed_messages", "weight_audit"])
-
-    assert result.success, failures(result)
+    bare_project.made("east", ["transformed_messages", "weight_audit"])
 
 
 def test_a_version_that_comes_back_is_recorded_again(bare_project: Project) -> None:
@@ -138,7 +134,7 @@ def test_a_version_that_comes_back_is_recorded_again(bare_project: Project) -> N
             (request,) = tick(bare_project)
             assert list(requested([request])) == [(["mapping_version"], None)]
         keys.append(request.run_key)
-        assert bare_project.materialize("east", ["mapping_version"]).success
+        bare_project.made("east", ["mapping_version"])
         assert "is still version" in str(tick(bare_project))
     assert len({*keys}) == 4
 
@@ -160,7 +156,7 @@ def test_what_a_run_of_the_sensor_makes_is_not_asked_for_twice(bare_project: Pro
 def test_days_without_a_partition_are_not_asked_for(bare_project: Project) -> None:
     """`start_date` has moved on, or `include_today` was taken back, since they were transformed."""
     bare_project.add("east", AUTOMATED, count=1)
-    assert bare_project.materialize("east", ["mapping_version"]).success
+    bare_project.made("east", ["mapping_version"])
     key = dg.AssetKey(["east", "transformed_messages"])
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
     for day in ("2026-02-27", "2026-02-28", "2026-03-01", str(tomorrow)):
