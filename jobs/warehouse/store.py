@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Mapping
 from datetime import timedelta
+from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,20 +87,31 @@ class _List(PyArrowFile):
                 data = stream.read()
         except FileNotFoundError:
             raise damaged(self._path, "is missing") from None
-        try:
-            # PyIceberg's own errors name no file; and it reads on behind the end of a list.
-            if not self.location.endswith(".avro"):
-                FromByteStream.table_metadata(io.BytesIO(data))
-            elif not is_whole(data):
-                raise ValueError
-            else:
-                file: Any = SimpleNamespace(open=lambda: io.BytesIO(data))
-                with AvroFile[Record](file) as entries:
-                    for _ in entries:
-                        pass
-        except Exception:  # noqa: BLE001 - of whatever kind PyIceberg's readers raise
-            raise damaged(self._path) from None
+        # A job reads the same lists several times, and to look at them takes as long as to read.
+        is_avro = self.location.endswith(".avro")
+        seen = is_avro, blake2b(data, digest_size=16).digest()
+        if seen not in _whole:
+            try:
+                # PyIceberg's own errors name no file; and it reads on behind the end of a list.
+                if not is_avro:
+                    FromByteStream.table_metadata(io.BytesIO(data))
+                elif not is_whole(data):
+                    raise ValueError
+                else:
+                    file: Any = SimpleNamespace(open=lambda: io.BytesIO(data))
+                    with AvroFile[Record](file) as entries:
+                        for _ in entries:
+                            pass
+            except Exception:  # noqa: BLE001 - of whatever kind PyIceberg's readers raise
+                raise damaged(self._path) from None
+            if len(_whole) >= _MOST_LISTS:
+                _whole.clear()
+            _whole.add(seen)
         return io.BytesIO(data)
+
+
+_whole: set[tuple[bool, bytes]] = set()  # the kinds and digests of lists that are not damaged
+_MOST_LISTS = 10_000
 
 
 def damaged(path: str, how: str = "was cut or damaged") -> WarehouseError:
