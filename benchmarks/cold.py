@@ -1,11 +1,12 @@
 """How long small jobs take from a cold command line, beside a bare start of a Spark session.
 
-    python benchmarks/cold.py [--messages 100000] [--rounds 3]
+    python benchmarks/cold.py [--messages 100000] [--ingests 1] [--rounds 3]
 
 In each round, in turn: Python that only starts a Spark session and stops it, then the commands
-`ingest` of a dump of JSON lines, `transform`, `audit` and `dry-run`. Prints seconds and the
-processor seconds of all processes, the JVM's included, and medians of the ratios to the bare start
-within a round. A round before the first one is left out: in it Python may compile its modules.
+`ingest` of a dump of JSON lines, `transform`, `audit` and `dry-run`. The archive grows by so many
+ingests, of which the last is timed. Prints seconds and the processor seconds of all processes, the
+JVM's included, and medians of the ratios to the bare start within a round. A round before the first
+one is left out: in it Python may compile its modules.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import ctypes
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -34,11 +37,12 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 ENVIRONMENT = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def dump(path: Path, messages: int) -> None:
+def dump(path: Path, first: int, end: int) -> None:
     """Messages of a day, on a thousand subjects."""
     with path.open("w") as file:
-        for n in range(messages):
+        for n in range(first, end):
             row = {
+                "seq": n + 1,
                 "subject": f"orders.{n % 1000}.new",
                 "ts": (START + timedelta(milliseconds=n)).isoformat(),
                 "headers": {"Trace": f"{n:016x}"},
@@ -66,22 +70,30 @@ def main() -> None:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--ingests", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     found: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        dump(folder / "dump.jsonl", given.messages)
         (folder / "mapping.conf").write_text(MAPPING)
         stream = ["--stream", "S", "--json", "--warehouse"]
         run = Path(sys.executable).parent / "nats-transform"
         bare = "from jobs.session import spark_session\n"
         bare += "from jobs.settings.spark import SparkSettings\n"
         bare += "spark_session(SparkSettings()).stop()"
-        print(f"{given.messages:,} messages; load of the machine {os.getloadavg()[0]:.1f}")
+        ends = [given.messages * (n + 1) // given.ingests for n in range(given.ingests)]
+        for first, end in pairwise([0, *ends]):
+            dump(folder / "dump.jsonl", first, end)
+            if end < given.messages:
+                timed([run, "ingest", *stream, "before", "--jsonl", "dump.jsonl"], folder)
+        print(f"{given.messages:,} messages, ingests: {given.ingests}", end="; ")
+        print(f"load of the machine {os.getloadavg()[0]:.1f}")
         for round_ in range(given.rounds + 1):
             place = f"warehouse-{round_}"
+            if given.ingests > 1:
+                shutil.copytree(folder / "before", folder / place)
             commands: dict[str, list[str | Path]] = {
                 BARE: [sys.executable, "-c", bare],
                 "ingest": [run, "ingest", *stream, place, "--jsonl", "dump.jsonl"],
