@@ -63,14 +63,19 @@ def ask(url: str, query: str) -> Any:
     return Webserver(url, "nats-transform").ask(query)
 
 
-def ended_runs(url: str) -> list[dict[str, Any]]:
-    """The runs that are over, newest first; their tags as a mapping."""
+def runs_that(url: str, *statuses: str) -> list[dict[str, Any]]:
+    """The runs with one of these statuses, newest first; their tags as a mapping."""
     runs = ask(url, RUNS)["runsOrError"]["results"]
     return [
         run | {"tags": {tag["key"]: tag["value"] for tag in run["tags"]}}
         for run in runs
-        if run["status"] in ("SUCCESS", "FAILURE")
+        if run["status"] in statuses
     ]
+
+
+def ended_runs(url: str) -> list[dict[str, Any]]:
+    """The runs that are over."""
+    return runs_that(url, "SUCCESS", "FAILURE")
 
 
 def until(found: Callable[[], Any]) -> Any:

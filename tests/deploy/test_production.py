@@ -25,7 +25,7 @@ from urllib.parse import quote
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from tests.deploy.parts import COUNT, PASSWORD, ask, ended_runs, make_archive, until
+from tests.deploy.parts import COUNT, PASSWORD, ask, ended_runs, make_archive, runs_that, until
 from tests.support.postgres import Postgres, postgres
 from tests.support.spark_cluster import Cluster, Daemon, daemon, free_port, spark_cluster
 
@@ -193,9 +193,11 @@ def test_maintenance_of_the_catalog_in_postgres(production: Production) -> None:
 
 def test_a_backup_is_restored(production: Production) -> None:
     """With the commands of docs/operations.md, into databases that lost everything."""
-    stop = production.daemons["daemon"].process
-    stop.terminate()
-    stop.wait()  # pytest's timeout ends it
+    for name in ("daemon", "code"):
+        process = production.daemons[name].process
+        process.terminate()
+        process.wait()  # pytest's timeout ends it
+        until(lambda: not runs_that(production.url, "STARTING", "STARTED"))
     before = production.rows()
     text = (ROOT / "docs" / "operations.md").read_text()
     dumps = re.findall(r"^pg_dump .*$", text, re.MULTILINE)
