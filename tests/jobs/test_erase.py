@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,52 +27,48 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Record
 
 from jobs.census import CENSUS
-from jobs.dry_run.run import dry_run
 from jobs.dry_run.simulate import SIMULATED
-from jobs.erase import EraseResult, erase
+from jobs.erase import EraseResult
 from jobs.errors import ArchiveError, ConcurrentWrite, NoTable, WarehouseError
 from jobs.files.commit import arrow_schema
 from jobs.files.erasure import Old, Rewrite
 from jobs.files.narrow import is_narrow
 from jobs.files.selection import Selection
 from jobs.files.storage import Storage
-from jobs.ingest import IngestResult, ingest
 from jobs.maintain import maintain, remove_stream
-from jobs.settings.connection import NatsSettings
-from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.erase import EraseSettings
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import staging
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import data_files, open_table
-from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.kernel.coverage import Coverage
+from tests.support import disks
 from tests.support.archive import archive, message, rows_of
 from tests.support.command import nats_transform
 from tests.support.exporting import Exporting
 from tests.support.jobs import (
-    HERE,
+    archived,
     counted,
     dumped,
+    erased,
     ingested,
     on,
     promoted,
     transformed,
+    tried,
     verified,
 )
 from tests.support.refused import refused
+from tests.support.rules import mappings
 from tests.support.stream_backups import back_up
 from tests.support.streams import Stream
 
 DAY = date(2026, 3, 1)
 SECRET = "q7Zsecret9"  # noqa: S105 - planted, and looked for
 OTHERS = 40
-OLD, NEW = (
-    AccountMappings([Mapping("u.*.*", [Destination(f"{name}.$1.$2")])]) for name in ("old", "new")
-)
+OLD, NEW = (mappings({"u.*.*": f"{name}.$1.$2"}) for name in ("old", "new"))
 
 
 def is_secret(seq: int) -> bool:
@@ -95,11 +92,6 @@ def secrets(path: Path, count: int = OTHERS) -> Path:
             for seq, who in names.items()
         ),
     )
-
-
-def erased(warehouse: Warehouse, **which: Any) -> EraseResult:
-    given = {"yes": True, "reason": "ticket 1", "by": "me"} | which
-    return erase(HERE, EraseSettings(stream="S", warehouse=warehouse, **given))
 
 
 @pytest.fixture
@@ -225,14 +217,9 @@ def test_neither_the_stream_nor_its_backup_brings_them_back(
     )
     backup = back_up(stream, tmp_path / "backup")
 
-    def archive(**source: Any) -> IngestResult:
-        return ingest(
-            HERE,
-            IngestSettings(stream="S", from_stream=stream.name, warehouse=warehouse, **source),
-        )
-
-    live = {"server": NatsSettings(servers=stream.server.url)}
-    assert archive(**live).added == OTHERS
+    ingest = partial(archived, warehouse, from_stream=stream.name)
+    live = {"server": {"servers": stream.server.url}}
+    assert ingest(**live).added == OTHERS
     result = erased(warehouse, subject=f"{stream.name}.u.{SECRET}.>")
     assert result.messages == len(GONE)
     assert told(warehouse) == []
@@ -241,13 +228,13 @@ def test_neither_the_stream_nor_its_backup_brings_them_back(
     assert erased(warehouse, seq=f"{OTHERS}").messages == 1
     stays = STAY - {1, 2, OTHERS}
     for source in (live, {"backup": backup}):
-        again = archive(**source)
+        again = ingest(**source)
         assert (again.added, again.messages, again.gaps) == (0, len(stays), 0)
     stream.count(5)
-    assert archive(**live).added == 5
+    assert ingest(**live).added == 5
     assert sequences_of(warehouse) == stays | {*range(OTHERS + 1, OTHERS + 6)}
     assert told(warehouse) == []
-    assert archive(**live).erased == len(GONE) + 3
+    assert ingest(**live).erased == len(GONE) + 3
 
 
 def test_sequences_that_are_not_archived_yet(whole: Warehouse, dump: Path) -> None:
@@ -273,18 +260,13 @@ def test_all_messages(whole: Warehouse, dump: Path) -> None:
 
 
 def test_without_yes_nothing_changes(whole: Warehouse) -> None:
-    def state() -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in whole.folder.rglob("*") if path.is_file()}
-
-    before = state()
+    before = disks.contents(whole.folder)
     result = erased(whole, subject=f"u.{SECRET}.in", yes=False, reason="")
     assert result.messages == len(GONE)
     assert result.refused is not None
-    assert state() == before
-    code, out, err = nats_transform(
-        "erase", "--stream", "S", "--header", f"User={SECRET}", "--warehouse", str(whole.folder)
-    )
-    assert (code, state()) == (1, before)
+    given = ("erase", "--stream", "S", "--header", f"User={SECRET}")
+    code, out, err = nats_transform(*given, "--warehouse", whole.folder)
+    assert (code, disks.contents(whole.folder)) == (1, before)
     assert out.startswith("S: 4 messages would be erased\n2026-03-01: 1 message\n")
     assert err == "nothing was erased: add --yes to erase; it can't be undone\n"
     assert SECRET not in out + err
@@ -327,7 +309,6 @@ def test_a_request_that_matches_nothing_is_refused(whole: Warehouse, which: dict
     for yes in (False, True):
         result = erased(whole, yes=yes, **which)
         assert (result.messages, result.sequences, result.tombstones) == (0, "", ())
-        assert result.refused is not None
         assert result.refused.startswith(f"no archived message matches --{option}")
     assert open_table(whole, MESSAGES).metadata_location == before
     given = (f"--{option}", which[option], "--reason", "ticket 1", "--yes")
@@ -364,7 +345,6 @@ def stopped(whole: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
 def test_a_request_that_matches_nothing_finishes_others(stopped: Warehouse) -> None:
     result = erased(stopped, subject="u.typo.in", reason="ticket 2")
     assert (result.messages, result.tombstones[0].is_finished) == (len(GONE), True)
-    assert result.refused is not None
     assert result.refused.startswith("no archived message matches --subject")
     assert told(stopped) == []
 
@@ -381,7 +361,6 @@ def test_sequences_without_a_message(tmp_path: Path) -> None:
     for seq in ("13", "16..19"):
         result = erased(warehouse, seq=seq)
         assert (result.sequences, result.tombstones) == ("", ())
-        assert result.refused is not None
         assert result.refused.startswith("no archived message matches --seq")
     for seq, messages in (("13..14", 1), ("13..14", 0), ("25..26", 0), ("3", 0)):
         result = erased(warehouse, seq=seq)
@@ -433,10 +412,10 @@ def test_headers_that_are_not_utf8(warehouse: Warehouse, tmp_path: Path) -> None
 def test_a_stream_that_is_not_there(whole: Warehouse, tmp_path: Path) -> None:
     nothing = Warehouse(dir=tmp_path / "none")
     with pytest.raises(NoTable):
-        erase(HERE, EraseSettings(stream="S", seq="1", warehouse=nothing))
+        erased(nothing, seq="1", yes=False)
     assert not nothing.folder.exists()
     with refused(ArchiveError, "no-messages-of-stream", stream="T"):
-        erase(HERE, EraseSettings(stream="T", seq="1", warehouse=whole))
+        erased(whole, "T", seq="1", yes=False)
     with refused(ArchiveError, "no-unfinished-erasure", stream="S"):
         erased(whole)
 
@@ -513,8 +492,6 @@ def test_a_file_keeps_the_columns_that_it_has(whole: Warehouse, tmp_path: Path) 
         Storage(), str(tmp_path), arrow_schema(table.schema()), Coverage.of([(3, 3)]), ()
     )
     done = rewrite(Old(str(old), DAY))
-    assert done is not None
-    assert done.written is not None
     new = pq.read_table(done.written.path)
     assert new.schema.names == rows.schema.names
     assert new.to_pylist() == [row for row in rows.to_pylist() if row["seq"] != 3]
@@ -551,7 +528,6 @@ def test_what_stopped_jobs_left(whole: Warehouse) -> None:
     pq.write_table(pa.table({"stream": ["T"], "seq": [3]}), left[2])
     result = erased(whole, subject=f"u.{SECRET}.in")
     assert [copy.exists() for copy in left] == [False, True, True]
-    assert result.refused is not None
     assert re.match("2 unfinished files of jobs .* again after 20", result.refused)
     assert not result.tombstones[0].is_finished
     checked = verified(whole)
@@ -570,14 +546,7 @@ def test_what_stopped_jobs_left(whole: Warehouse) -> None:
 def test_a_simulation(whole: Warehouse, tmp_path: Path) -> None:
     (tmp_path / "m.conf").write_text('mappings { "u.*.in": "v.$1" }')
     (tmp_path / "V.json").write_text('{"config": {"name": "V", "subjects": ["v.*"]}}')
-    simulate = DryRunSettings(
-        stream="S",
-        candidate=tmp_path / "m.conf",
-        streams=tmp_path / "V.json",
-        simulate=True,
-        warehouse=whole,
-    )
-    dry_run(HERE, simulate)
+    tried(whole, tmp_path / "m.conf", streams=tmp_path / "V.json", simulate=True)
     assert len(list(open_table(whole, SIMULATED).scan().plan_files())) > 0
     erased(whole, subject=f"u.{SECRET}.in")
     assert told(whole) == []
@@ -616,8 +585,6 @@ def eraser(warehouse: Warehouse) -> subprocess.Popen[str]:
         text=True,
         bufsize=1,
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.stdin.write("\n")
     return process

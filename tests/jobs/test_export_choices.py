@@ -11,16 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.erase import erase
 from jobs.errors import JobError
 from jobs.jetstream.process import NatsServer
-from jobs.settings.erase import EraseSettings
 from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
 from nats_transform.errors import NatsTransformError, sentence
 from tests.support.backups import Entry
-from tests.support.exporting import CONFIG, MAPPING, MESSAGES, SPARK, Exporting, consumer
-from tests.support.jobs import dumped, ingested, transformed
+from tests.support.exporting import CONFIG, MAPPING, MESSAGES, Exporting, consumer
+from tests.support.jobs import dumped, erased, ingested, transformed
 from tests.support.refused import refused
 from tests.support.stream_backups import restore
 
@@ -65,8 +63,7 @@ def test_sequences_erased_in_advance_are_not_the_end(
 ) -> None:
     """The stream that is restored goes on where the one in the archive ended."""
     made = make()
-    wanted = EraseSettings(stream="S", warehouse=made.warehouse, seq=seq, yes=True, reason="r")
-    assert erase(SPARK, wanted).refused is None
+    assert erased(made.warehouse, seq=seq).refused is None
     assert made.export(mapping=None).last_seq == 25
 
 
@@ -198,10 +195,8 @@ def test_refused(make: Callable[..., Exporting], given: dict[str, Any], code: st
     if "BACKUP" in given.get("to_backup", ""):
         given = given | {"to_backup": given["to_backup"].replace("BACKUP", str(made.backup))}
     made.settings |= {name: given.pop(name) for name in ("stream",) if name in given}
-    with refused((NatsTransformError, ValueError), code) as caught:
+    with refused((NatsTransformError, ValueError), code):
         made.export(**given)
-    if isinstance(caught.value, NatsTransformError):
-        assert "\n" not in str(caught.value)
     assert not Path(made.place).parent.exists() or not list(Path(made.place).parent.iterdir())
 
 
@@ -231,7 +226,6 @@ def test_configurations_that_are_none(
         with refused(JobError, "export-not-a-stream", path=own) as caught:
             made.export(**given)
         assert message in caught.value.fields["reason"]
-        assert "\n" not in str(caught.value)
     assert not Path(made.place).parent.exists()
 
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.erase import erase
 from jobs.errors import ArchiveError
-from jobs.ingest import ingest
 from jobs.lag import Lag, measure_lags
 from jobs.settings.connection import NatsSettings
-from jobs.settings.erase import EraseSettings
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
-from tests.support.jobs import HERE
+from tests.support.jobs import archived, erased
 from tests.support.streams import Stream
 
 
@@ -35,15 +31,14 @@ def test_sequences_erased_in_advance(
 ) -> None:
     """The stream is the same one, and an ingest skips what an erasure names."""
     stream.count(20)
-    settings = IngestSettings(stream="S", from_stream=stream.name, server=nats, warehouse=warehouse)
-    assert ingest(HERE, settings).added == 20
-    wanted = EraseSettings(stream="S", warehouse=warehouse, seq=seq, yes=True, reason="r")
-    assert erase(HERE, wanted).refused is None
+    source = {"from_stream": stream.name, "server": nats}
+    assert archived(warehouse, **source).added == 20
+    assert erased(warehouse, seq=seq).refused is None
     found = [lag(nats, stream, warehouse)]
     stream.count(10)
     found.append(lag(nats, stream, warehouse))
     assert [it.messages if isinstance(it, Lag) else str(it) for it in found] == lags
-    assert ingest(HERE, settings).added == lags[1]
+    assert archived(warehouse, **source).added == lags[1]
     stream.run(lambda js: js.delete_stream(stream.name))
     stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
     assert getattr(lag(nats, stream, warehouse), "code", "") == "lag-recreated"

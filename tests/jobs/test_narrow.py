@@ -21,21 +21,17 @@ from pyspark.sql import SparkSession
 
 from jobs.audit.run import run as audit
 from jobs.compare import compare
-from jobs.erase import erase
 from jobs.errors import AccountingError, ArchiveError, JobError
 from jobs.export import export
 from jobs.files.narrow import is_narrow, joined
 from jobs.files.scan import Scan, digested
 from jobs.files.selection import Selection
-from jobs.ingest import ingest
 from jobs.jetstream.process import NatsServer
 from jobs.replay import replay
 from jobs.settings.audit import AuditSettings
 from jobs.settings.branches import CompareSettings
 from jobs.settings.connection import NatsSettings
-from jobs.settings.erase import EraseSettings
 from jobs.settings.export import ExportSettings
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.replay import ReplaySettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
@@ -44,24 +40,29 @@ from jobs.warehouse.accounting import Archived
 from jobs.warehouse.folder import place as path_of
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import PROPERTY, data_files, open_table, stream_and_day
-from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
 from nats_transform.config import mapping_version
 from nats_transform.digest import Digest
 from nats_transform.kernel.messages import NARROW, WIDE
 from nats_transform.kernel.messages import TRANSFORMED as COLUMNS
 from nats_transform.spark import with_messages
-from tests.support.jobs import HERE, dumped, ingested, on, promoted, transformed, verified
+from tests.support.jobs import (
+    HERE,
+    archived,
+    dumped,
+    erased,
+    ingested,
+    on,
+    promoted,
+    transformed,
+    verified,
+)
 from tests.support.refused import refused
+from tests.support.rules import mappings
 from tests.support.streams import Stream
 
 Columns = Literal["all", "outcomes"]
-MAPPINGS = AccountMappings(
-    [
-        Mapping("a.*", [Destination("new.$1", 60), Destination("other.$1", 30)]),
-        Mapping("p.*", [Destination("p.{{partition(3,1)}}.$1")]),
-    ]
-)
+MAPPINGS = mappings({"a.*": [("new.$1", 60), ("other.$1", 30)], "p.*": "p.{{partition(3,1)}}.$1"})
 COUNT, DAYS = 400, 2
 BRANCH = "narrow"
 
@@ -154,11 +155,10 @@ def test_the_accounts_have_the_digest_of_narrow_columns(warehouse: Warehouse) ->
         return {day: archived.narrow_of([day]) for day in archived.days}
 
     add(warehouse, 1, 50)
-    settings = EraseSettings(stream="S", seq="10..20", reason="test", yes=True, warehouse=warehouse)
-    assert erase(HERE, settings).refused is None
+    assert erased(warehouse, seq="10..20").refused is None
     add(warehouse, 51, 50)
     assert known() == in_files()
-    assert erase(HERE, settings.model_copy(update={"seq": "1..80"})).refused is None
+    assert erased(warehouse, seq="1..80").refused is None
     assert known() == in_files()
     assert len(known()) == 1
     # Older releases noted none: what they have of a day cannot be known from later ingests.
@@ -220,25 +220,19 @@ def test_what_is_read_by_sequence_is_equal(
 @pytest.mark.server
 def test_replays_are_equal_byte_by_byte(both: Warehouse, nats_server: NatsServer) -> None:
     server = NatsSettings(servers=nats_server.url)
+    subjects = ["a.*", "new.*", "other.*", "p.*.*", "else"]
     stored = []
     for number, branch in enumerate((None, BRANCH)):
         stream = Stream(nats_server, "NARROW")
         if number:
             stream.run(lambda js: js.delete_stream("NARROW"))
-        stream.run(
-            lambda js: js.add_stream(
-                name="NARROW", subjects=["a.*", "new.*", "other.*", "p.*.*", "else"]
-            )
-        )
+        stream.run(lambda js: js.add_stream(name="NARROW", subjects=subjects))
         settings = ReplaySettings(
             stream="S", to="NARROW", server=server, warehouse=on(both, branch)
         )
-        result = replay(settings)
-        assert result.refusals == []
+        assert replay(settings).refusals == []
         own = f"REPLAYED{number}"
-        ingest(
-            HERE, IngestSettings(stream=own, from_stream="NARROW", server=server, warehouse=both)
-        )
+        archived(both, own, from_stream="NARROW", server=server)
         table = open_table(both, MESSAGES)
         names = ("seq", "subject", "headers", "headers_raw", "data")
         rows = rows_of(Selection(table, own, None, None, names, MESSAGES).in_order())
@@ -307,8 +301,7 @@ def test_other_commands_take_a_narrow_table(both: Warehouse) -> None:
 
 
 def test_an_erasure_leaves_both_equal(both: Warehouse, tmp_path: Path) -> None:
-    settings = EraseSettings(stream="S", seq="150..250", reason="test", yes=True, warehouse=both)
-    assert erase(HERE, settings).refused is None
+    assert erased(both, seq="150..250").refused is None
     full, narrow = (exported(both, branch, tmp_path / str(branch)) for branch in (None, BRANCH))
     assert full == narrow
     assert verified(both, BRANCH, tolerance=20).holds

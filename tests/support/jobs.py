@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from jobs.census import CensusResult, census
+from jobs.dry_run.result import DryRunResult
+from jobs.dry_run.run import dry_run
+from jobs.erase import EraseResult, erase
 from jobs.ingest import IngestResult, ingest
 from jobs.promote import PromoteResult, promote
 from jobs.session import SessionOnDemand
 from jobs.settings.branches import PromoteSettings
 from jobs.settings.census import CensusSettings
+from jobs.settings.dry_run import DryRunSettings
+from jobs.settings.erase import EraseSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings, VerifyTableSettings
@@ -36,12 +41,16 @@ def dumped(path: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
     return path
 
 
-def ingested(warehouse: Warehouse, dump: Path, stream: str = "S", **settings: Any) -> IngestResult:
-    """What an ingest of a dump made."""
-    given = IngestSettings(stream=stream, jsonl=str(dump), warehouse=warehouse, **settings)
-    result = ingest(HERE, given)
+def archived(warehouse: Warehouse, stream: str = "S", **source: Any) -> IngestResult:
+    """What an ingest of a server, a backup or a dump made."""
+    result = ingest(HERE, IngestSettings(stream=stream, warehouse=warehouse, **source))
     assert result.refused is None
     return result
+
+
+def ingested(warehouse: Warehouse, dump: Path, stream: str = "S", **settings: Any) -> IngestResult:
+    """What an ingest of a dump made."""
+    return archived(warehouse, stream, jsonl=str(dump), **settings)
 
 
 def transformed(
@@ -72,6 +81,18 @@ def verified(
 def counted(warehouse: Warehouse, stream: str = "S", **settings: Any) -> CensusResult:
     """What a census made."""
     return census(HERE, CensusSettings(stream=stream, warehouse=warehouse, **settings))
+
+
+def tried(warehouse: Warehouse, candidate: Path, **settings: Any) -> DryRunResult:
+    """What a dry run found."""
+    given = {"stream": "S", "candidate": candidate, "warehouse": warehouse} | settings
+    return dry_run(HERE, DryRunSettings(**given))
+
+
+def erased(warehouse: Warehouse, stream: str = "S", **which: Any) -> EraseResult:
+    """What an erasure did, which may be refused."""
+    given = {"yes": True, "reason": "ticket 1", "by": "me"} | which
+    return erase(HERE, EraseSettings(stream=stream, warehouse=warehouse, **given))
 
 
 def promoted(warehouse: Warehouse, branch: str = "next") -> PromoteResult:

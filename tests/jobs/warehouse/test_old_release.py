@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.erase import erase
 from jobs.ingest import ingest
 from jobs.jetstream.process import nats_server
-from jobs.settings.erase import EraseSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import TransformResult
@@ -20,7 +18,7 @@ from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import open_table, snapshot_properties
 from nats_transform.digest import Digest
 from tests.support.command import nats_transform
-from tests.support.jobs import HERE, transformed, verified
+from tests.support.jobs import erased, transformed, verified
 from tests.support.streams import new_stream
 
 ARCHIVE = Path(__file__).parent / "archive-0.1.0"
@@ -89,10 +87,7 @@ def test_gets_nothing_from_the_same_dump(old: Warehouse, spark: SparkSession) ->
 
 def test_messages_are_erased_from_it(old: Warehouse) -> None:
     """Those whose text is not UTF-8, too."""
-    settings = EraseSettings(
-        stream="OLD", subject="orders.\udcff.*", reason="r", yes=True, warehouse=old
-    )
-    result = erase(HERE, settings)
+    result = erased(old, "OLD", subject="orders.\udcff.*")
     (stone,) = result.tombstones
     assert (result.refused, result.messages > 0) == (None, True)
     archived = Archived.of(open_table(old, MESSAGES), "OLD")
@@ -105,10 +100,9 @@ def test_messages_are_erased_from_it(old: Warehouse) -> None:
 
 def run(old: Warehouse, command: str, *more: str) -> tuple[int, str]:
     """The exit code of a command on the archive, and all that it prints."""
-    assert old.folder is not None
     # The paths of a checkout may have a blank.
     words = [str(MAPPING) if word == "MAPPING" else word for word in command.split()]
-    code, out, error = nats_transform(*words, *more, "--warehouse", str(old.folder))
+    code, out, error = nats_transform(*words, *more, "--warehouse", old.folder)
     return code, out + error
 
 
