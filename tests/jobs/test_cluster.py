@@ -34,8 +34,9 @@ from jobs.warehouse.tables import open_table
 from nats_transform.errors import sentence
 from tests.support.archive import rows_of
 from tests.support.dagster_project import empty_project
+from tests.support.fresh_python import fresh_python
 from tests.support.killing import COUNT as COUNT_OF_WORK
-from tests.support.killing import Work, killing
+from tests.support.killing import MAPPING, Work, killing
 from tests.support.saying import says
 from tests.support.spark_cluster import SPARK_HOME, Cluster, connect_server, spark_cluster
 
@@ -47,13 +48,6 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-MAPPING = """mappings {
-  "*.n.*": [
-    { destination: "{{partition(7,2)}}.v1.$2", weight: 60% }
-    { destination: "v2.$1.{{splitfromleft(1,3)}}.$2", weight: 30% }
-  ]
-}
-"""
 COUNT = 4000
 
 
@@ -68,12 +62,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, source / name)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    built = subprocess.run(
-        [sys.executable, *command.split()[1:], "--quiet"],
-        cwd=source,
-        capture_output=True,
-        text=True,
-    )
+    build = [sys.executable, *command.split()[1:], "--quiet"]
+    built = subprocess.run(build, cwd=source, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     (wheel,) = (source / "build").glob("*.whl")
     return Path(shutil.move(wheel, folder / "nats_transform.zip"))
@@ -176,12 +166,11 @@ def test_as_in_local_mode(
     server = {"servers": stream.server.url}
     ingested = {"stream": stream.name, "server": server, "readers": 2}
     dir = {name: {"dir": str(folder)} for name, folder in warehouses.items()}
-    mapping, seed = tmp_path / "mapping.conf", 5
     (tmp_path / "ingest.json").write_text(json.dumps(ingested | {"warehouse": dir["far"]}))
 
     far_ingest = result_of(submit(tmp_path, "ingest", "ingest.json"))
-    given = {"stream": stream.name, "mapping": str(mapping), "seed": seed, "warehouse": dir["far"]}
-    (tmp_path / "transform.json").write_text(json.dumps(given))
+    given = {"stream": stream.name, "mapping": str(tmp_path / "mapping.conf"), "seed": 5}
+    (tmp_path / "transform.json").write_text(json.dumps(given | {"warehouse": dir["far"]}))
     logged = tmp_path / "events"
     far_transform = result_of(
         submit(tmp_path, "transform", "transform.json", config=logging_to(logged))
@@ -194,12 +183,7 @@ def test_as_in_local_mode(
     near_ingest = ingest(
         spark, IngestSettings.model_validate(ingested | {"warehouse": dir["near"]})
     )
-    near = TransformSettings(
-        stream=stream.name,
-        mapping=mapping,
-        seed=seed,
-        warehouse=Warehouse(dir=warehouses["near"]),
-    )
+    near = TransformSettings.model_validate(given | {"warehouse": dir["near"]})
     near_transform = transform(spark, near)
 
     assert far_ingest["messages"] == near_ingest.messages == COUNT
@@ -369,12 +353,9 @@ print(transform(spark, settings, sift=Sieve([suite])).model_dump_json())
 def test_a_quarantine_on_a_cluster(cluster: Cluster, work: Work) -> None:
     """An executor is killed meanwhile; each message is in one of both tables all the same."""
     with killing(work.table, cluster.kill_executor, times=1) as signs:
-        run = subprocess.run(
-            [sys.executable, "-c", QUARANTINE, work.folder, cluster.master, ROOT],
-            env=os.environ | cluster.environment | {"PYSPARK_DRIVER_PYTHON": sys.executable},
-            capture_output=True,
-            text=True,
-            check=False,
+        environment = cluster.environment | {"PYSPARK_DRIVER_PYTHON": sys.executable}
+        run = fresh_python(
+            QUARANTINE, work.folder, cluster.master, ROOT, env=os.environ | environment
         )
     assert run.returncode == 0, run.stderr
     assert len(signs) == 1

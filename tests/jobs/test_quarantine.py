@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from jobs.warehouse import staging
 from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import find_table, open_table
 from tests.support.archive import sequences
+from tests.support.fresh_python import fresh_python
 from tests.support.jobs import dumped, ingested, transformed, verified
 from tests.support.killing import MAPPING
 from tests.support.refused import refused
@@ -75,16 +74,21 @@ def holds(folder: Path) -> bool:
     return verified(Warehouse(dir=folder / "warehouse"), tolerance=20).holds
 
 
+def archive(folder: Path, days: dict[int, str]) -> None:
+    """A warehouse with a message of each sequence, on its day, and a mapping."""
+    rows = (
+        {"seq": seq, "ts": f"{day}T10:00:00Z", "subject": f"S.n.{seq % 7}"}
+        for seq, day in days.items()
+    )
+    (folder / "mapping.conf").write_text(MAPPING)
+    ingested(Warehouse(dir=folder / "warehouse"), dumped(folder / "dump.jsonl", rows))
+
+
 @pytest.fixture(scope="module")
 def archived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with messages of two days, and a transform that put a fifth into quarantine."""
     folder = tmp_path_factory.mktemp("archived")
-    rows = [
-        {"seq": seq, "ts": f"2026-03-0{1 + seq // 201}T10:00:00Z", "subject": f"S.n.{seq % 7}"}
-        for seq in EVERY
-    ]
-    (folder / "mapping.conf").write_text(MAPPING)
-    ingested(Warehouse(dir=folder / "warehouse"), dumped(folder / "dump.jsonl", rows))
+    archive(folder, {seq: f"2026-03-0{1 + seq // 201}" for seq in EVERY})
     run(folder, sift)
     kept, apart = in_tables(folder)
     assert apart == EVERY[4::5]
@@ -119,8 +123,7 @@ def test_a_run_that_is_killed_between_the_two_commits(
     left: tuple[list[int], list[int]],
     again: Callable[[pa.RecordBatch], Any] | None,
 ) -> None:
-    killed = subprocess.run([sys.executable, "-c", CHILD, str(folder), moment], check=False)
-    assert killed.returncode == -9
+    assert fresh_python(CHILD, folder, moment).returncode == -9
     assert in_tables(folder) == left
     assert holds(folder) == (left in (OLD, NEW))  # people are told
     run(folder, again)
@@ -220,15 +223,8 @@ def test_a_day_that_is_all_in_quarantine(tmp_path: Path) -> None:
     for count in (50_000, 200_000):
         folder = tmp_path / str(count)
         folder.mkdir()
-        (folder / "mapping.conf").write_text(MAPPING)
-        rows = (
-            {"seq": seq, "ts": "2026-03-01T10:00:00Z", "subject": f"S.n.{seq % 7}"}
-            for seq in range(1, count + 1)
-        )
-        ingested(Warehouse(dir=folder / "warehouse"), dumped(folder / "dump.jsonl", rows))
-        child = subprocess.run(
-            [sys.executable, "-c", ALL, str(folder)], capture_output=True, text=True, check=False
-        )
+        archive(folder, dict.fromkeys(range(1, count + 1), "2026-03-01"))
+        child = fresh_python(ALL, folder)
         assert child.returncode == 0, child.stderr
         reason = "none: expect_column_values_to_match_regex"
         *found, peak = child.stdout.rsplit(maxsplit=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from jobs.errors import SparkUnavailable
 from jobs.session import spark_session
 from jobs.settings.spark import SparkSettings
 from nats_transform.errors import sentence
+from tests.support.fresh_python import fresh_python
 from tests.support.refused import refused
 from tests.support.spark_cluster import free_port
 
@@ -31,6 +31,13 @@ def test_what_the_tables_need(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
     assert spark.conf.get("spark.ui.enabled") == "false"
+
+
+def program(path: Path, code: str) -> None:
+    """A program of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{code}\n")
+    path.chmod(0o755)
 
 
 JAVAS = [
@@ -47,15 +54,11 @@ def test_java_is_checked(
     says: str | None, code: str, fields: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if says is not None:
-        java = tmp_path / "bin" / "java"
-        java.parent.mkdir()
-        java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
-        java.chmod(0o755)
+        program(tmp_path / "bin" / "java", f"echo '{says}' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # else it has its Java
-    with refused(SparkUnavailable, code, **fields) as caught:
+    with refused(SparkUnavailable, code, **fields):
         spark_session(SparkSettings())
-    assert "\n" not in str(caught.value)
 
 
 def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,13 +90,11 @@ def test_an_address_that_is_none_of_spark_connect(remote: str) -> None:
     with refused(SparkUnavailable, "not-a-spark-server") as told:
         spark_session(SparkSettings(remote=remote))
     assert "hush" not in str(told.value)
-    assert "\n" not in str(told.value)
 
 
 def test_a_connect_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.session.CONNECT_PATIENCE", 0.1)
-    port = free_port()
-    where = f"127.0.0.1:{port}"
+    where = f"127.0.0.1:{free_port()}"
     with refused(SparkUnavailable, "spark-server-silent", address=where, seconds="0.1"):
         spark_session(SparkSettings(remote=f"sc://{where}/;token=hush"))
 
@@ -130,7 +131,7 @@ for error in errors:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_killed_jvm_is_told_on_one_line() -> None:
-    child = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True)
+    child = fresh_python(KILLED)
     told = child.stdout.splitlines()
     assert len(told) == 6, child.stderr
     assert all("planted" in line for line in told[:2]), told
@@ -174,11 +175,9 @@ def planted(folder: Path) -> Path:
     """A folder of somebody else's, with code that PySpark by itself would run, and its trace."""
     trace = folder / "trace"
     below = folder / "below"
-    for name in ("bin", "jars", "below"):
+    for name in ("jars", "below"):
         (folder / name).mkdir()
-    submit = folder / "bin" / "spark-submit"
-    submit.write_text(f"#!/bin/sh\necho Spark >> '{trace}'\nexit 1\n")
-    submit.chmod(0o755)
+    program(folder / "bin" / "spark-submit", f"echo Spark >> '{trace}'\nexit 1")
     # One of the modules that Spark's daemon for Python workers imports first.
     (below / "faulthandler.py").write_text(f"open({str(trace)!r}, 'a').write('worker')\n")
     return below
@@ -198,19 +197,12 @@ except SparkUnavailable as error:
 
 def test_the_folder_above_is_not_taken_for_spark(tmp_path: Path) -> None:
     """With a Java that only says its version, so that it is Spark's own launcher that fails."""
-    java = tmp_path / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text("#!/bin/sh\necho 'version \"17.0.1\"' >&2\n[ $1 = -version ]\n")
-    java.chmod(0o755)
+    says = "echo 'version \"17.0.1\"' >&2\n[ $1 = -version ]"
+    program(tmp_path / "java" / "bin" / "java", says)
     below = planted(tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", STARTS],
-        env=environment | {"JAVA_HOME": str(tmp_path / "java")},
-        cwd=below,
-        capture_output=True,
-        text=True,
-    )
+    environment["JAVA_HOME"] = str(tmp_path / "java")
+    done = fresh_python(STARTS, flags=["-P"], env=environment, cwd=below)
     assert done.stdout == "spark-does-not-start\n", done.stderr
     assert not (tmp_path / "trace").exists()
 
@@ -240,13 +232,9 @@ print(os.environ["SPARK_LOCAL_DIRS"])
 def test_scratch_folders_go_with_the_jvm(tmp_path: Path, how: str) -> None:
     """And no code of the folder where it was started is run."""
     scratch = tmp_path / "scratch here"  # Spark makes a folder that is not there
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", SCRATCH.format(how=how)],
-        env=os.environ | {"SPARK_LOCAL_DIRS": str(scratch)},
-        cwd=planted(tmp_path),
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"SPARK_LOCAL_DIRS": str(scratch)}
+    code, below = SCRATCH.format(how=how), planted(tmp_path)
+    done = fresh_python(code, flags=["-P"], env=environment, cwd=below)
     assert not (tmp_path / "trace").exists()
     assert done.stdout.splitlines() == [str(scratch), "0o40700"] * 2 + [str(scratch)], done.stderr
     while list(scratch.iterdir()):  # the JVM ends after us; pytest's timeout ends this

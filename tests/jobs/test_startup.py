@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.files import engine
 from jobs.registry import JOBS
+from tests.support.fresh_python import fresh_python
 
 # What takes long to import, and what small work on an archive does without.
 SLOW = ("pandas", "dagster", "great_expectations", "matplotlib", "pyspark", "py4j", "sqlalchemy")
@@ -50,11 +50,6 @@ for name, settings in json.load(sys.stdin):
 """
 
 
-def python(code: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    """How a process ended that ran this code."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **more)
-
-
 @pytest.fixture
 def work(tmp_path: Path) -> dict[str, dict[str, Any]]:
     """The settings of some jobs, to be run in this order."""
@@ -75,7 +70,7 @@ def work(tmp_path: Path) -> dict[str, dict[str, Any]]:
 
 def test_small_work_needs_no_spark(work: dict[str, dict[str, Any]]) -> None:
     code = WITHOUT_SPARK + WORK.format(slow=(*SLOW, "scipy.stats"))
-    done = python(code, input=json.dumps([*work.items()]))
+    done = fresh_python(code, input=json.dumps([*work.items()]))
     assert done.stdout.splitlines() == [f"{name} []" for name in work], done.stderr
 
 
@@ -83,7 +78,8 @@ def test_small_work_needs_no_spark(work: dict[str, dict[str, Any]]) -> None:
 def test_what_needs_spark_says_how_to_get_it(tmp_path: Path, where: list[str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"subject": "a", "ts": 0}')
     command = ["ingest", "--stream", "S", "--jsonl", "a.jsonl", "--warehouse", "w", *where]
-    done = python(f"{WITHOUT_SPARK}from cli.main import main\nmain({command})", cwd=tmp_path)
+    code = f"{WITHOUT_SPARK}from cli.main import main\nmain({command})"
+    done = fresh_python(code, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "nats-transform: this needs pyspark, which is not installed: "
@@ -92,7 +88,7 @@ def test_what_needs_spark_says_how_to_get_it(tmp_path: Path, where: list[str]) -
 
 
 def test_the_library_says_how_to_get_spark() -> None:
-    done = python(f"{WITHOUT_SPARK}import nats_transform.spark")
+    done = fresh_python(f"{WITHOUT_SPARK}import nats_transform.spark")
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: nats_transform.spark needs Spark: pip install 'nats-transform[spark]'"
     )
@@ -100,7 +96,8 @@ def test_the_library_says_how_to_get_spark() -> None:
 
 def test_every_job_can_be_imported_without_spark() -> None:
     names = [f"jobs.{job.work.partition(':')[0]}" for job in JOBS.values()]
-    done = python(f"{WITHOUT_SPARK}import importlib\nprint(*map(importlib.import_module, {names}))")
+    code = f"import importlib\nprint(*map(importlib.import_module, {names}))"
+    done = fresh_python(WITHOUT_SPARK + code)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -117,9 +114,7 @@ def test_a_worker_of_spark_imports_no_pandas(
     told = tmp_path / "told"
     in_spark = engine._in_spark
 
-    def noted(
-        job_work: Callable[[Any], Any], tasks: Sequence[Any], session: SparkSession
-    ) -> list[Any]:
+    def noted(job_work: Callable[[Any], Any], *given: Any) -> list[Any]:
         def both(task: Any) -> Any:
             result = job_work(task)
             found = {"pandas", "matplotlib", "dagster"} & {*sys.modules}
@@ -127,7 +122,7 @@ def test_a_worker_of_spark_imports_no_pandas(
                 file.write(f"{os.getpid()} {sorted(found)}\n")
             return result
 
-        return in_spark(both, tasks, session)
+        return in_spark(both, *given)
 
     monkeypatch.setattr(engine, "_in_spark", noted)
     for name in ("ingest", "transform", "audit", "census"):
@@ -142,7 +137,7 @@ def test_a_worker_of_spark_imports_no_pandas(
 
 def test_jobs_import_little_and_pandas_still_works() -> None:
     modules = ", ".join(f"jobs.{job.work.partition(':')[0]}" for job in JOBS.values())
-    done = python(LOOK.format(module=modules, slow=(*SLOW, "scipy.stats")))
+    done = fresh_python(LOOK.format(module=modules, slow=(*SLOW, "scipy.stats")))
     assert done.stdout == "[]\n1.0\n", done.stderr
 
 
@@ -154,5 +149,5 @@ from nats_transform.migration.connection import connect
 with connect(Path(".")) as connection:
     print(*connection.execute("SELECT current_setting('enable_progress_bar')").fetchone())
 """
-    done = python(code)
+    done = fresh_python(code)
     assert (done.stdout, done.stderr) == ("False\n", "")

@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from jobs.errors import ArchiveError, JobError
 from jobs.jetstream.connection import connection
 from jobs.jetstream.process import USER, nats_server
 from jobs.settings.connection import NatsSettings
+from tests.support.fresh_python import fresh_python
 from tests.support.refused import refused
 
 pytestmark = pytest.mark.server
@@ -63,8 +62,7 @@ with ended_by_signals("test"), process.nats_server():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_it_starts_leaves_no_process(number: signal.Signals) -> None:
-    command = [sys.executable, "-c", _SIGNALLED, str(int(number))]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = fresh_python(_SIGNALLED, int(number))
     assert done.returncode == 128 + number, done.stderr
     (pid,) = done.stdout.split()
     assert not is_running(int(pid))
@@ -80,7 +78,6 @@ def test_a_bad_configuration_is_one_line_and_leaves_no_process() -> None:
 
 def test_a_login_lets_nobody_else_in() -> None:
     with nats_server(login=True) as server:
-        assert server.password is not None
         assert len(server.password) >= 32
         anonymous = NatsSettings(servers=server.url)
         ours = anonymous.model_copy(update={"user": USER, "password": SecretStr(server.password)})
