@@ -17,12 +17,12 @@ from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.branches import fork
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table, snapshot_id
-from nats_transform import AccountMappings, Destination, Mapping
 from tests.jobs.warehouse.test_branches import COUNT, DAY, DAYS, NEW, made
 from tests.support.archive import Row, archive, message
-from tests.support.command import nats_transform
+from tests.support.command import nats_transform, printed
 from tests.support.jobs import on, transformed
 from tests.support.refused import refused
+from tests.support.rules import mappings
 
 __all__ = ["made"]  # the fixture
 # Bytes that are no text, and text that would act if it were part of a query.
@@ -110,14 +110,10 @@ def test_every_count_is_that_of_plain_python(warehouse: Warehouse, seed: int) ->
     for change in result.changes:
         assert change.example.messages == 1
         assert (change.example.before != change.example.after) == change.moves
-    where = ("compare", "main", "next", "--warehouse", str(warehouse.folder))
-    code, text, error = nats_transform(*where)
-    assert (code, error) == (0, "")
-    assert "\x1b" not in text
+    command = ("compare", "main", "next", "--warehouse", warehouse.folder)
+    assert "\x1b" not in printed(*command)
     page = warehouse.folder.parent / "page.html"
-    given = ("--json", "--fail-on", "changed", "--report", str(page))
-    code, text, error = nats_transform(*where, *given)
-    assert (code, error) == (1, "")
+    text = printed(*command, "--json", "--fail-on", "changed", "--report", page, code=1)
     assert "another new subject, or none</h1>" in page.read_text()
     assert json.loads(text)["moved"] == result.moved
 
@@ -128,15 +124,8 @@ def test_branches_snapshots_and_versions(made: Warehouse) -> None:
     day = COUNT // DAYS
     result = compared(made, "main", "next")
     old = result.before.mapping_versions[0]
-    assert result.changes == (
-        Change(
-            Outcome("mapped", "a.*", "old.$1"),
-            Outcome("mapped", "a.*", "new.$1"),
-            True,
-            day,
-            Move("a.b", "old.b", "new.b", 1),
-        ),
-    )
+    was, now = (Outcome("mapped", "a.*", f"{name}.$1") for name in ("old", "new"))
+    assert result.changes == (Change(was, now, True, day, Move("a.b", "old.b", "new.b", 1)),)
     assert result.examples == (Move("a.b", "old.b", "new.b", day),)
     assert (result.shared, result.equal) == (COUNT - day, 0)
     assert result.after.mapping_versions == tuple(sorted((old, new)))
@@ -155,7 +144,7 @@ def test_branches_snapshots_and_versions(made: Warehouse) -> None:
 
 
 def test_what_only_the_rule_changes(made: Warehouse) -> None:
-    transformed(made, AccountMappings([Mapping("a.>", [Destination("old.>")])]), "next")
+    transformed(made, mappings({"a.>": "old.>"}), "next")
     result = compared(made, "main", "next", stream="S")
     assert (result.moved, result.changed) == (0, COUNT)
     assert (result.fails("moved"), result.fails("changed")) == (False, True)

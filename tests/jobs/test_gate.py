@@ -22,8 +22,8 @@ from jobs.warehouse.tables import data_files, open_catalog, open_table, snapshot
 from tests.expectations import tables as made
 from tests.expectations.tables import Change
 from tests.expectations.test_mutations import CHANGED, TRANSFORMED_CHANGES
-from tests.support.archive import archive
-from tests.support.command import nats_transform
+from tests.support.archive import archive, without_a_row
+from tests.support.command import nats_transform, printed
 from tests.support.jobs import dumped
 
 
@@ -34,6 +34,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive(Warehouse(dir=folder / "warehouse"), made.messages())
     (folder / "mapping.conf").write_text(versions.render(made.MAPPINGS))
     return folder
+
+
+def transform_of(folder: Path) -> tuple[str | Path, ...]:
+    """The command that transforms them."""
+    where = ("--mapping", folder / "mapping.conf", "--warehouse", folder / "warehouse")
+    return ("transform", "--stream", made.STREAM, *where)
 
 
 @pytest.mark.parametrize(("change", "failing"), TRANSFORMED_CHANGES)
@@ -60,11 +66,8 @@ def test_mutations_are_found_through_the_command(
         return publish(spark, table, staged, *given, **more)
 
     monkeypatch.setattr(gate, "publish", mutated)
-    code, out, error = nats_transform(
-        *("transform", "--stream", made.STREAM, "--mapping", str(shop / "mapping.conf")),
-        *("--seed", str(made.SEED), "--tolerance", "10", "--json"),
-        *("--warehouse", str(shop / "warehouse")),
-    )
+    given = (*transform_of(shop), "--seed", str(made.SEED), "--tolerance", "10", "--json")
+    code, out, error = nats_transform(*given)
     document = json.loads(out)
     found = {r["name"] for r in document["checks"]["results"] if not r["success"]}
     failing = failing - CHANGED  # nobody ingested these messages, so no earlier run is known
@@ -89,10 +92,7 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def test_without_checks_it_is_loud(shop: Path) -> None:
-    code, out, error = nats_transform(
-        *("transform", "--stream", made.STREAM, "--mapping", str(shop / "mapping.conf")),
-        *("--no-checks", "--json", "--warehouse", str(shop / "warehouse")),
-    )
+    code, out, error = nats_transform(*transform_of(shop), "--no-checks", "--json")
     assert code == 0
     assert "NOT checked" in error
     assert json.loads(out)["checks"] == {"ran": False, "hold": None, "results": []}
@@ -116,8 +116,7 @@ def test_an_ingest_is_refused_by_the_same_gate(
     publish = gate.publish
 
     def damaged(spark: Any, table: Any, staged: Any, *given: Any, **more: Any) -> Any:
-        path = staged.data_files[0].file_path.removeprefix("file://")
-        pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
+        without_a_row(staged.data_files[0])
         return publish(spark, table, staged, *given, **more)
 
     with monkeypatch.context() as patch:
@@ -133,9 +132,8 @@ def test_an_ingest_is_refused_by_the_same_gate(
     folder = document["refused"].rpartition(" ")[2].removeprefix("file://")
     assert list(Path(folder).glob("*.parquet"))
     # What was refused is no part of the archive, so the next run reads it again.
-    code, out, _ = nats_transform(*dump, "--json")
-    document = json.loads(out)
-    assert (code, document["added"], document["refused"]) == (0, 100, None)
+    document = json.loads(printed(*dump, "--json"))
+    assert (document["added"], document["refused"]) == (100, None)
     assert document["checks"]["hold"]
     table = open_table(Warehouse(dir=tmp_path / "warehouse"), specs.MESSAGES)
     assert snapshot_properties(table)["checks"] == "all 5 expectations hold"
@@ -165,28 +163,22 @@ def test_an_ingest_says_which_sequences_count_as_archived(
 def test_published_rows_are_verified(shop: Path, dump: tuple[str, ...], tmp_path: Path) -> None:
     """A file of the table that someone changes later is found, and the exit code says so."""
     where = ("--stream", "SHOP", "--warehouse", str(tmp_path / "warehouse"))
+    verify = ("verify-table", *where)
     assert nats_transform(*dump)[0] == 0
-    mapping = ("--mapping", str(shop / "mapping.conf"))
-    code, out, error = nats_transform("verify-table", *where)
-    assert (code, error) == (0, "")
-    assert "not transformed, so nobody checked these days: 2026-03-01" in out
+    assert "not transformed, so nobody checked these days: 2026-03-01" in printed(*verify)
     for day, seed in (("2026-03-01", "0"), ("2026-03-02", "1")):
-        given = (*mapping, "--day", day, "--seed", seed)
+        given = ("--mapping", shop / "mapping.conf", "--day", day, "--seed", seed)
         assert nats_transform("transform", *where, *given)[0] == 0
-    code, out, error = nats_transform("verify-table", *where, "--json")
-    document = json.loads(out)
-    assert (code, document["holds"], document["not_transformed"]) == (0, True, [])
+    document = json.loads(printed(*verify, "--json"))
+    assert (document["holds"], document["not_transformed"]) == (True, [])
     assert [(t["table"], t["days"], t["messages"]) for t in document["tables"]] == [
         ("messages", ["2026-03-01", "2026-03-02"], 100),
         ("transformed_messages", ["2026-03-01"], 50),
         ("transformed_messages", ["2026-03-02"], 50),
     ]
     table = open_table(Warehouse(dir=tmp_path / "warehouse"), specs.TRANSFORMED)
-    path = data_files(table)[0].file_path.removeprefix("file://")
-    pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
-    code, out, error = nats_transform("verify-table", *where)
-    assert code == 1, error
-    assert "ExpectMessagesToBeConserved: 49 messages" in out
+    without_a_row(data_files(table)[0])
+    assert "ExpectMessagesToBeConserved: 49 messages" in printed(*verify, code=1)
 
 
 @pytest.mark.parametrize("columns", ["all", "outcomes"])
@@ -203,7 +195,7 @@ def test_days_that_are_gone_are_named(
     columns: str,
 ) -> None:
     where = ("--stream", "SHOP", "--warehouse", str(tmp_path / "warehouse"))
-    mapping = ("--mapping", str(shop / "mapping.conf"), "--columns", columns)
+    mapping = ("--mapping", shop / "mapping.conf", "--columns", columns)
     assert nats_transform(*dump)[0] == 0
     assert nats_transform("transform", *where, *mapping)[0] == 0
     catalog = open_catalog(Warehouse(dir=tmp_path / "warehouse"))
@@ -211,8 +203,7 @@ def test_days_that_are_gone_are_named(
     for table in emptied:
         for day in gone:
             catalog.load_table(("nats", table)).delete(f"day = '{day}'")
-    code, out, error = nats_transform("verify-table", *where)
-    assert (code, error) == (1, "")
+    out = printed("verify-table", *where, code=1)
     assert f"ingested, but gone: {', '.join(gone)}; restore a copy" in out
     assert "ExpectArchiveToBeAsIngested" in out
     document = json.loads(nats_transform("verify-table", *where, "--json")[1])

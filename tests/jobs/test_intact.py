@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import Table
 
 from jobs.census import CENSUS
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import specs
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.tables import data_files, file_digests, find_table, open_table
-from tests.support.command import nats_transform
+from tests.support.command import nats_transform, printed, refused
 from tests.support.jobs import dumped, ingested, transformed
 from tests.support.saying import says
 
@@ -66,11 +67,7 @@ def swap(path: Path, column: str) -> None:
     pq.write_table(rows.set_column(place, rows.schema.field(place), [values]), path)
 
 
-def run(*command: str) -> tuple[int, str, str]:
-    """What a command says of the stream in the current folder."""
-    return nats_transform(*command, "--stream", "SHOP")
-
-
+OF = ("--stream", "SHOP")
 MAPPING = ("--mapping", "mapping.conf")
 EXPORT = ("export", "--to-backup", "backup", "--config", "stream.json")
 
@@ -83,23 +80,19 @@ EXPORT = ("export", "--to-backup", "backup", "--config", "stream.json")
 def test_swapped_subjects_are_refused(copy: Path, command: tuple[str, ...]) -> None:
     path = files_of(copy, specs.TRANSFORMED)[0]
     swap(path, "mapped_subject")
-    code, out, error = run(*command)
-    assert (code, out, error.count("\n")) == (2, "", 1)
+    error = refused(*command, *OF)
     assert says(error, "files-changed", file=path, cure="transform its day again")
     assert not (copy / "backup").exists()
 
 
 def test_compare_refuses_what_it_reads(copy: Path) -> None:
-    code, _, error = run("transform", *MAPPING, "--branch", "next", "--seed=1")
-    assert code == 0, error
+    printed("transform", *OF, *MAPPING, "--branch", "next", "--seed=1")
     path = files_of(copy, specs.TRANSFORMED)[0]
     swap(path, "mapped_subject")
-    code, out, error = nats_transform("compare", "main", "next")
-    assert (code, out) == (2, "")
+    error = refused("compare", "main", "next")
     assert says(error, "files-changed", file=path, cure="transform its day again")
     # Files that both sides have are not read.
-    code, _, error = nats_transform("compare", "main", "main")
-    assert code == 0, error
+    printed("compare", "main", "main")
 
 
 def properties(folder: Path) -> list[dict[str, str]]:
@@ -127,8 +120,7 @@ def test_changed_messages_are_refused(copy: Path, command: tuple[str, ...]) -> N
     """Nothing is made of them, and nothing new says that they can be trusted."""
     path, before = files_of(copy, specs.MESSAGES)[0], properties(copy)
     swap(path, "subject")
-    code, out, error = run(*command)
-    assert (code, out, error.count("\n")) == (2, "", 1)
+    error = refused(*command, *OF)
     assert says(error, "files-changed", file=path, cure="ingest its stream anew")
     assert properties(copy) == before
     assert not Path("counts").exists()
@@ -140,12 +132,10 @@ def test_changed_messages_are_refused(copy: Path, command: tuple[str, ...]) -> N
     "command", [("dry-run", "--candidate", "mapping.conf"), ("census", "export", "--out", "counts")]
 )
 def test_a_changed_census_is_refused(copy: Path, command: tuple[str, ...]) -> None:
-    assert run("census", "export", "--out", "before")[0] == 0
+    printed("census", "export", "--out", "before", *OF)
     path = files_of(copy, CENSUS)[0]
     swap(path, "subject")
-    code, _, error = run(*command)
-    assert code == 2
-    assert path.name in error
+    assert path.name in refused(*command, *OF)
     assert not Path("counts").exists()
 
 
@@ -154,47 +144,35 @@ def test_an_erasure_goes_on_when_changed_rows_are_made_again(copy: Path) -> None
     path = files_of(copy, specs.TRANSFORMED)[0]
     swap(path, "mapped_subject")
     before = properties(copy)[1]
-    code, out, error = run(*ERASE)
-    assert (code, out) == (2, "")
-    assert says(error, "files-changed", file=path, cure="transform its day again")
+    assert says(refused(*ERASE, *OF), "files-changed", file=path, cure="transform its day again")
     assert properties(copy)[1] == before
-    assert run("transform", *MAPPING)[0] == 0
-    code, out, error = run("erase", "--yes")
-    assert (code, error) == (0, "")
-    assert out.startswith("SHOP: 1 message erased\n")
+    printed("transform", *OF, *MAPPING)
+    assert printed("erase", "--yes", *OF).startswith("SHOP: 1 message erased\n")
     assert not path.exists()
-    assert run("verify-table")[0] == 0
+    printed("verify-table", *OF)
 
 
 def test_an_audit_takes_the_recorded_mapping(copy: Path) -> None:
-    tolerance = ("--tolerance", "20", "--json")
-    code, out, error = run("audit", *tolerance)
-    assert code == 0, error
-    found = json.loads(out)
-    given = json.loads(run("audit", *MAPPING, *tolerance)[1])
+    tolerance = (*OF, "--tolerance", "20", "--json")
+    found = json.loads(printed("audit", *tolerance))
+    given = json.loads(printed("audit", *MAPPING, *tolerance))
     for name in ("verdict", "basis", "messages", "mapping_version", "rules"):
         assert found[name] == given[name]
     assert (found["verdict"], found["messages"]) == ("within", 1000)
     # With two versions nobody knows which one is meant, if not by its days.
-    assert run("transform", *MAPPING, "--day", "2026-03-02", "--seed", "5")[0] == 0
-    code, _, error = run("audit", *tolerance)
-    assert code == 2
-    assert says(error, "several-versions-on-days", count=2)
-    code, out, _ = run("audit", "--day", "2026-03-02", *tolerance)
-    assert (code, json.loads(out)["messages"]) == (0, 500)
-    code, _, error = run("audit", "--observed")
-    assert code == 2
-    assert says(error, "audit-without-mapping")
+    printed("transform", *OF, *MAPPING, "--day", "2026-03-02", "--seed", "5")
+    assert says(refused("audit", *tolerance), "several-versions-on-days", count=2)
+    of_day = printed("audit", "--day", "2026-03-02", *tolerance)
+    assert json.loads(of_day)["messages"] == 500
+    assert says(refused("audit", "--observed", *OF), "audit-without-mapping")
 
 
 def test_the_cure_helps(copy: Path) -> None:
     swap(files_of(copy, specs.TRANSFORMED)[0], "mapped_subject")
-    code, out, _ = run("verify-table")
-    assert code == 1
+    out = printed("verify-table", *OF, code=1)
     assert "ExpectEveryOutcomeToAgree" in out or "another outcome than the mappings give" in out
-    assert run("transform", *MAPPING)[0] == 0
-    assert run("verify-table")[0] == 0
-    assert run(*EXPORT)[0] == 0
+    for cure in (("transform", *MAPPING), ("verify-table",), EXPORT):
+        assert nats_transform(*cure, *OF)[0] == 0
 
 
 def cut(path: Path, _: str) -> None:
@@ -216,7 +194,7 @@ def test_errors_name_the_file_that_was_opened(
     """Iceberg has the path of the warehouse that was copied, whose file is as it was."""
     path = files_of(copy, spec)[0]
     damage(path, "mapped_subject")
-    _, out, error = run(command, *(MAPPING if command == "transform" else ()))
+    _, out, error = nats_transform(command, *OF, *(MAPPING if command == "transform" else ()))
     assert str(path) in out + error
 
 
@@ -228,12 +206,16 @@ def test_every_file_has_its_hash(shop: Path) -> None:
         assert file_digests(table, paths).keys() == set(paths)
 
 
+def hashes(table: Table) -> list[str]:
+    """The properties that have the hashes of files."""
+    return [name for name in table.properties if name.startswith("nats-transform.files.")]
+
+
 def test_files_of_older_releases_are_named(copy: Path) -> None:
     """Older releases kept no hash; nothing says whether such a file changed since."""
     for spec in (specs.MESSAGES, specs.TRANSFORMED):
         table = open_table(Warehouse(dir=copy / "warehouse"), spec)
-        kept = [name for name in table.properties if name.startswith("nats-transform.files.")]
-        table.transaction().remove_properties(*kept).commit_transaction()
+        table.transaction().remove_properties(*hashes(table)).commit_transaction()
     of_table = {
         name: f"not looked at: whether 2 files of {name} changed after being published (a "
         f"release without hashes published them: {cure})"
@@ -242,25 +224,20 @@ def test_files_of_older_releases_are_named(copy: Path) -> None:
             ("transformed_messages", "transform its day again"),
         )
     }
-    code, out, _ = run("verify-table")
-    assert code == 0
-    assert [line for line in out.splitlines() if "not looked" in line] == list(of_table.values())
-    found = json.loads(run("verify-table", "--json")[1])
+    lines = printed("verify-table", *OF).splitlines()
+    assert [line for line in lines if "not looked" in line] == list(of_table.values())
+    found = json.loads(printed("verify-table", *OF, "--json"))
     assert [len(table["not_looked_at"]) for table in found["tables"]] == [1, 1]
-    loose = ("--tolerance", "20", "--json")
     for more, name in (((), "transformed_messages"), (("--observed", *MAPPING), "messages")):
-        code, out, error = run("audit", *more, *loose)
+        _, out, error = nats_transform("audit", *OF, *more, "--tolerance", "20", "--json")
         assert of_table[name] in json.loads(out)["notes"], error
 
 
 def test_hashes_of_files_that_are_gone_are_forgotten(copy: Path) -> None:
-    assert run("transform", *MAPPING)[0] == 0
-    table = open_table(Warehouse(dir=copy / "warehouse"), specs.TRANSFORMED)
-    kept = [name for name in table.properties if name.startswith("nats-transform.files.")]
-    assert len(kept) == 2
-    code, _, error = nats_transform("maintain", "--retention", "0")
-    assert code == 0, error
-    table = open_table(Warehouse(dir=copy / "warehouse"), specs.TRANSFORMED)
-    (left,) = [name for name in table.properties if name.startswith("nats-transform.files.")]
-    live = data_files(table)[0].file_path
-    assert left.removeprefix("nats-transform.files.") in live
+    printed("transform", *OF, *MAPPING)
+    warehouse = Warehouse(dir=copy / "warehouse")
+    assert len(hashes(open_table(warehouse, specs.TRANSFORMED))) == 2
+    printed("maintain", "--retention", "0")
+    table = open_table(warehouse, specs.TRANSFORMED)
+    (left,) = hashes(table)
+    assert left.removeprefix("nats-transform.files.") in data_files(table)[0].file_path

@@ -24,7 +24,8 @@ from nats_transform.plan.model import Plan
 from tests.conformance.client import Client
 from tests.support import command
 from tests.support.censuses import census_file
-from tests.support.command import nats_transform
+from tests.support.command import nats_transform, printed
+from tests.support.disks import contents
 from tests.support.saying import says
 
 SUBJECTS = {b"orders.eu": 60_000, b"orders.us": 30_000, b"other.x": 10}
@@ -70,21 +71,19 @@ def refused(said: str, *more: str, around: Sequence[str] = AROUND, **fields: str
     return err
 
 
+def planned(*more: str, around: Sequence[str] = AROUND, out: str = "plan") -> Plan:
+    """The plan that the command makes."""
+    code, text, err = plan(*more, around=around, out=out)
+    assert code == 0, text + err
+    return made_in(Path(out))
+
+
 def made_in(folder: Path) -> Plan:
     return Plan.model_validate_json((folder / "plan.json").read_bytes())
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in folder.rglob("*")
-        if file.is_file()
-    }
-
-
 def test_a_folder_with_every_step(project: Path) -> None:
-    code, out, err = plan("--stages", "10,100")
-    assert (code, err) == (0, "")
+    out = printed("plan", *NEW, *AROUND, "--out", "plan", "--stages", "10,100")
     assert out.splitlines()[0] == "1. Let streams store the new subjects: stream ORDERS"
     folder = project / "plan"
     made = made_in(folder)
@@ -93,7 +92,6 @@ def test_a_folder_with_every_step(project: Path) -> None:
     assert [step.number for step in made.steps] == [*range(1, 9)]
     assert made.audited == "ORDERS"
     (need,) = made.steps[3].needs
-    assert need.messages is not None
     assert need.hours == round(need.messages / 9_000, 1)  # 90,000 in ten hours
     assert set(made.made_from) == {
         "candidate", "streams/one.json", "consumers/one.json", "permissions", "census",
@@ -130,13 +128,9 @@ def test_audits_are_as_strict_as_asked(project: Path) -> None:
 def test_users_of_another_account(project: Path) -> None:
     user = '{ user: app, password: x, permissions: { publish: ["orders.*"] } }'
     (project / "server.conf").write_text(f"accounts {{ SHOP {{ users: [{user}] }} }}\n")
-    given = ("--stages", "100", "--permissions-account", "SHOP")
-    code, out, err = plan(*given)
-    assert code == 0, out + err
-    verify = ("verify", "--plan", "plan", "--config", "server.conf", "--step")
-    code, out, err = nats_transform(*verify, "3")
-    assert (code, err) == (1, "")
-    assert "permissions app: step 3 is not in force" in out
+    planned("--stages", "100", "--permissions-account", "SHOP")
+    verify = ("verify", "--plan", "plan", "--config", "server.conf", "--step", "3")
+    assert "permissions app: step 3 is not in force" in printed(*verify, code=1)
 
 
 def test_the_whole_configuration_of_each_step(
@@ -146,9 +140,7 @@ def test_the_whole_configuration_of_each_step(
     monkeypatch.setenv("PASSWORD", "x")
     text = "# mine\nhttp: 8222 # as always\n" + SERVER.replace("password: x", "password: $PASSWORD")
     (project / "server.conf").write_text(text)
-    assert plan("--stages", "10,100")[0] == 0
-    folder = project / "plan"
-    made = made_in(folder)
+    made, folder = planned("--stages", "10,100"), project / "plan"
     assert (made.config, made.blocks_because) == ("server.conf", "")
     last = text
     for name in ("03-expand", "04-shift", "05-shift", "08-contract"):
@@ -164,14 +156,16 @@ def test_the_whole_configuration_of_each_step(
     assert '"orders.*"' not in last.partition("mappings")[0]
 
 
+IN_CLUSTER = "cluster { name: C, port: 6222 }\n"
+
+
 @pytest.mark.parametrize(
     ("own", "whole"),
     [
-        ("server_name: n1\ncluster { name: C, port: 6222 }\n", False),
-        ("server_name: $PASSWORD\ncluster { name: C, port: 6222 }\n", True),
-        ("server_name: n1\n", True),
+        pytest.param(f"server_name: n1\n{IN_CLUSTER}", False, id="one of a cluster"),
+        pytest.param(f"server_name: $PASSWORD\n{IN_CLUSTER}", True, id="all of a cluster"),
+        pytest.param("server_name: n1\n", True, id="one alone"),
     ],
-    ids=["one of a cluster", "all of a cluster", "one alone"],
 )
 def test_a_file_of_one_server_is_not_for_all(
     project: Path, monkeypatch: pytest.MonkeyPatch, own: str, whole: bool
@@ -193,9 +187,7 @@ def test_a_census_of_another_stream(project: Path) -> None:
 
 
 def test_no_secret_is_copied(project: Path) -> None:
-    assert plan()[0] == 0
-    folder = project / "plan"
-    made = made_in(folder)
+    made, folder = planned(), project / "plan"
     assert made.config is None
     assert says(made.blocks_because, "plan-secret", at_line=2, file="server.conf")
     assert says((folder / "README.md").read_text(), "plan-secret", at_line=2, file="server.conf")
@@ -228,9 +220,7 @@ def test_a_whole_file_has_what_is_in_force(
     ):
         (project / name).write_text(f"accounts {{ SHOP {{ {content} }} }}\n")
     given = ("--mapping", "old.conf", "--permissions", "users.conf", "--account", "SHOP")
-    code, out, err = plan(*given, "--stages", "100")
-    assert code == 0, out + err
-    made = made_in(project / "plan")
+    made = planned(*given, "--stages", "100")
     because = sentence("plan-not-in-force", file="users.conf", kind=missing, account="'SHOP'")
     assert made.blocks_because == (because if missing else "")
     assert bool(list((project / "plan").rglob("users.conf"))) is not bool(missing)
@@ -364,9 +354,7 @@ def test_nothing_to_do(project: Path) -> None:
 
 
 def test_json(project: Path) -> None:
-    code, out, _ = plan("--json")
-    assert code == 0
-    told: Any = json.loads(out)
+    told: Any = json.loads(plan("--json")[1])
     assert told["folder"] == "plan"
     assert told["plan"] == json.loads((project / "plan" / "plan.json").read_bytes())
 
@@ -406,10 +394,8 @@ def test_the_page_as_github_shows_it(project: Path) -> None:
         ACCEPT.replace("one counter for all countries", "'<img src=x> ![x](y)'")
     )
     (project / "new.conf").write_text('mappings { "orders.*": shop }')
-    code, _, err = plan("--accept", "accept.yaml", "--stages", "10,100")
-    assert code == 0, err
+    made = planned("--accept", "accept.yaml", "--stages", "10,100")
     written = (project / "plan" / "README.md").read_text()
-    made = made_in(project / "plan")
     page = str(cmarkgfm.github_flavored_markdown_to_html(written))
     headings = [unescape(one) for one in re.findall("<h2>(.*?)</h2>", page)]
     assert headings == [f"{step.number}. {step.title}" for step in made.steps]
@@ -433,12 +419,11 @@ def test_streams_and_consumers_from_a_server(project: Path, nats_server: NatsSer
         name = f".{config['durable_name']}" if "durable_name" in config else ""
         body = {"stream_name": "ORDERS", "config": config}
         ask(nats_server, f"CONSUMER.CREATE.ORDERS{name}", body)
-    assert plan(around=there, out="one")[0] == 0
+    made = planned(around=there, out="one")
     with Client(nats_server.url) as client:
         client.publish("orders.eu", b"x")
     assert plan("--json", around=there, out="two")[0] == 0
     assert contents(project / "one") == contents(project / "two") != {}
-    made = made_in(project / "one")
     named = {"streams/ORDERS.json", "streams/S299.json", "consumers/ORDERS.eu.json"}
     assert named <= {*made.made_from}
     assert [c.name for step in made.steps for c in step.changes if c.kind == "consumer"] == [

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
@@ -107,6 +108,12 @@ def staged(table: Table, rows: Sequence[Row]) -> Staged:
         text = {name: found[name].view(pa.string()) for name in found if name in _SUBJECTS}
         files.append(new_file(table, folder, day, found | text))
     return Staged(folder, tuple(files))
+
+
+def without_a_row(file: DataFile) -> None:
+    """Takes the first row out of a file."""
+    path = file.file_path.removeprefix("file://")
+    pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
 
 
 def archive(warehouse: Warehouse, rows: Sequence[Row], spec: TableSpec = MESSAGES) -> None:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 from click.testing import CliRunner
 
 from cli.main import main
 
 
-def nats_transform(*args: str, input: str | bytes | None = None) -> tuple[int, str, str]:
+def nats_transform(*args: str | Path, input: str | bytes | None = None) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of `nats-transform` with these arguments."""
-    result = CliRunner().invoke(main, args, input=input)
+    result = CliRunner().invoke(main, [*map(str, args)], input=input)
     return result.exit_code, result.stdout, result.stderr
 
 
-def printed(*args: str) -> str:
-    """What a command prints that ends with 0 and says nothing else."""
-    code, out, err = nats_transform(*args)
-    assert (code, err) == (0, ""), err or out
+def printed(*args: str | Path, code: int = 0) -> str:
+    """What a command prints on stdout that ends with this code and says nothing else."""
+    found, out, err = nats_transform(*args)
+    assert (found, err) == (code, ""), err or out
     return out
 
 
-def refused(*args: str) -> str:
+def refused(*args: str | Path) -> str:
     """The one line on stderr of a command that ends with 2 and says nothing else."""
     code, out, err = nats_transform(*args)
     assert (code, out, err.count("\n")) == (2, "", 1), err
