@@ -18,7 +18,6 @@ from jobs.dry_run.live import live_census
 from jobs.dry_run.result import DryRunResult
 from jobs.dry_run.run import dry_run
 from jobs.errors import ArchiveError
-from jobs.ingest import ingest
 from jobs.jetstream import subjects
 from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.process import NatsServer, nats_server
@@ -26,12 +25,11 @@ from jobs.jetstream.stream import stream_info
 from jobs.jetstream.subjects import pages_of_subjects
 from jobs.settings.connection import NatsSettings
 from jobs.settings.dry_run import DryRunSettings
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from tests.conformance.client import Client
 from tests.support.command import nats_transform
 from tests.support.impostor import INFO_OF_STREAM, Impostor, serving
-from tests.support.jobs import HERE
+from tests.support.jobs import HERE, archived
 from tests.support.refused import refused
 from tests.support.streams import Stream
 
@@ -97,21 +95,20 @@ def tried(server: NatsServer, candidate: Path, **more: Any) -> DryRunResult:
 
 
 def test_it_finds_what_it_finds_in_an_archive(
-    server: NatsServer, candidate: Path, tmp_path: Path
+    server: NatsServer, candidate: Path, warehouse: Warehouse
 ) -> None:
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
-    everything = NatsSettings(servers=server.url, user="all", password=SecretStr(PASSWORD))
-    ingest(HERE, IngestSettings(stream="ORDERS", server=everything, warehouse=warehouse))
-    archived = tried(server, candidate, stream="ORDERS", warehouse=warehouse)
+    everything = {"servers": server.url, "user": "all", "password": PASSWORD}
+    archived(warehouse, "ORDERS", server=everything)
+    kept = tried(server, candidate, stream="ORDERS", warehouse=warehouse)
     live = tried(server, candidate, stream="ORDERS", live=True)
     assert {finding.code for finding in live.dry_run.findings} >= {"not-captured"}
     assert live.consumers == 1
-    assert live.dry_run.findings == archived.dry_run.findings
+    assert live.dry_run.findings == kept.dry_run.findings
     headers = "conditional publishes, schedules and ids of messages"
     assert headers in {one.what for one in live.not_looked_at}
-    assert headers not in {one.what for one in archived.not_looked_at}
-    assert live.dry_run.with_room == archived.dry_run.with_room
-    assert live.dry_run.flows == archived.dry_run.flows
+    assert headers not in {one.what for one in kept.not_looked_at}
+    assert live.dry_run.with_room == kept.dry_run.with_room
+    assert live.dry_run.flows == kept.dry_run.flows
     assert (live.server, live.counted, live.days) == (reader(server).where, ("ORDERS",), ())
 
 
@@ -196,10 +193,8 @@ FLAT = {"of many tokens", "one token"}
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_large_stream_is_asked_for_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As large as a real server lets a quick test have it: so few subjects count as many."""
-    monkeypatch.setattr(subjects, "PAGE", 100)
-    monkeypatch.setattr(subjects, "FEW", 200)
-    monkeypatch.setattr(subjects, "SAMPLES", 300)
-    monkeypatch.setattr(subjects, "ROUNDS", 1)
+    for limit, few in (("PAGE", 100), ("FEW", 200), ("SAMPLES", 300), ("ROUNDS", 1)):
+        monkeypatch.setattr(subjects, limit, few)
     with holding(SHAPES[name]) as (nats, _):
         pages = gathered(nats)
     counts = Counter[str]()
@@ -220,20 +215,19 @@ def test_a_stream_larger_than_two_pages_as_it_is() -> None:
 
 
 @pytest.mark.slow
-def test_it_finds_the_same_in_several_pages_as_in_an_archive(tmp_path: Path) -> None:
+def test_it_finds_the_same_in_several_pages_as_in_an_archive(
+    candidate: Path, warehouse: Warehouse
+) -> None:
     """More subjects than nats-server puts into one answer."""
-    given: dict[str, Any] = {"candidate": tmp_path / "candidate.conf", "stream": "S"}
-    given["candidate"].write_text('mappings { "S.*.*": "T.$1.{{left(2,3)}}" }')
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    candidate.write_text('mappings { "S.*.*": "T.$1.{{left(2,3)}}" }')
     with holding(b"%d.%06d" % (n % 7, n) for n in range(100_900)) as (server, _):
-        ingest(HERE, IngestSettings(stream="S", server=server, warehouse=warehouse))
-        archived, live = (
-            dry_run(HERE, DryRunSettings.model_validate(given | {"nats": server} | more)).dry_run
-            for more in ({"warehouse": warehouse}, {"live": True})
-        )
+        archived(warehouse, server=server)
+        settings = DryRunSettings(stream="S", candidate=candidate, nats=server, warehouse=warehouse)
+        kept = dry_run(HERE, settings).dry_run
+        live = dry_run(HERE, settings.model_copy(update={"live": True})).dry_run
     assert live.subjects == 100_900
     assert {finding.code for finding in live.findings} >= {"collision", "not-captured"}
-    assert (live.findings, live.flows) == (archived.findings, archived.flows)
+    assert (live.findings, live.flows) == (kept.findings, kept.flows)
 
 
 def test_a_user_who_may_not_read_messages(
@@ -302,10 +296,8 @@ def test_a_page_may_take_as_long_as_patience_lasts(monkeypatch: pytest.MonkeyPat
 def test_a_stream_that_would_keep_its_server_busy_is_not_counted() -> None:
     state = INFO_OF_STREAM["state"] | {"num_subjects": 2_200_000}
     impostor = Impostor(answers={"STREAM.INFO": {**INFO_OF_STREAM, "state": state}})
-    with (
-        serving(impostor),
-        refused(ArchiveError, "subjects-too-many", why=re.compile("2,200,000 ")),
-    ):
+    many = refused(ArchiveError, "subjects-too-many", why=re.compile("2,200,000 "))
+    with serving(impostor), many:
         live_census(NatsSettings(servers=impostor.url), "S", ())
     assert impostor.asked == ["$JS.API.STREAM.INFO.S", "$JS.API.STREAM.MSG.GET.S"]
 

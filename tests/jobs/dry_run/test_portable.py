@@ -7,6 +7,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -33,15 +35,16 @@ from jobs.warehouse.raw import readable
 from nats_transform.accounts.sharing import SharedStream
 from nats_transform.config.permissions import Allowance, User
 from nats_transform.errors import InvalidConfig, sentence
-from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.mappings.subject import decode, encode, literal_fault
 from nats_transform.migration import Question
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import StreamConfig, parse_stream
 from tests.nats_transform.kernel import generate
+from tests.support import command
 from tests.support.censuses import census_file, census_of
-from tests.support.command import nats_transform
+from tests.support.command import printed
 from tests.support.refused import refused
+from tests.support.rules import mappings
 
 SUBJECTS = {
     b"orders.eu.alice": 3,
@@ -51,7 +54,7 @@ SUBJECTS = {
     b"odd.\xff\\.alice": 4,
     None: 5,
 }
-NOTHING = AccountMappings([])
+NOTHING = mappings({})
 subjects = st.dictionaries(
     st.one_of(st.none(), st.binary(max_size=12).filter(lambda one: b" " not in one)),
     st.integers(1, 9),
@@ -60,8 +63,9 @@ subjects = st.dictionaries(
 )
 
 
-def mappings(source: str, destination: str) -> AccountMappings:
-    return AccountMappings([Mapping(source, [Destination(destination)])])
+def maps(source: str, destination: str, **around: Any) -> Question:
+    """What a mapping does to what is around it."""
+    return Question(mappings({source: destination}), NOTHING, **around)
 
 
 @given(counts=subjects)
@@ -121,7 +125,7 @@ def test_redaction_keeps_equality(counts: Any, positions: set[int]) -> None:
 
 def test_collisions_stay_exact_and_nothing_leaks(tmp_path: Path) -> None:
     census = census_of(SUBJECTS)
-    question = Question(mappings("orders.*.*", "by.$2"), NOTHING)
+    question = maps("orders.*.*", "by.$2")
     plain = census.dry_run(question)
     path = tmp_path / "census.parquet"
     write_census(redacted(census, (2, 3), b"k" * 32), path, readable)
@@ -142,7 +146,7 @@ def test_collisions_stay_exact_and_nothing_leaks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_some_rows_at_a_time_find_what_all_find(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    census, question = census_of(SUBJECTS), Question(mappings("orders.*.*", "by.$2"), NOTHING)
+    census, question = census_of(SUBJECTS), maps("orders.*.*", "by.$2")
     at_once = census.dry_run(question)
     monkeypatch.setattr(portable, "BATCH_ROWS", rows)
     found = census.dry_run(question)
@@ -155,32 +159,24 @@ def test_another_key_gives_other_hashes() -> None:
     assert one.rows != other.rows
 
 
-ALL = mappings("orders.*.*", "shop.$2.$1")
-
-
-def beside(**around: Any) -> Question:
-    """What `ALL` does to what is around it."""
-    return Question(ALL, NOTHING, **around)
+beside = partial(maps, "orders.*.*", "shop.$2.$1")
 
 
 def stream(**config: Any) -> tuple[StreamConfig]:
     return (parse_stream({"name": "S"} | config),)
 
 
+BOB = (Consumer("S", "bob", ("shop.*.*.bob",)),)
+
+
 @pytest.mark.parametrize(
     ("question", "what"),
     [
-        pytest.param(Question(mappings("orders.*.eu", "a.$1"), NOTHING), "mapping of", id="source"),
-        pytest.param(Question(NOTHING, mappings("orders.*.eu", "a.$1")), "mapping of", id="old"),
-        pytest.param(
-            Question(mappings("orders.*.*", "a.$1.{{left(2,1)}}"), NOTHING), "function", id="left"
-        ),
-        pytest.param(
-            Question(mappings("orders.*.*", "a.{{partition(3,2)}}"), NOTHING), "function", id="key"
-        ),
-        pytest.param(
-            Question(mappings("orders.*.*", "a.{{partition(3)}}"), NOTHING), "function", id="whole"
-        ),
+        pytest.param(maps("orders.*.eu", "a.$1"), "mapping of", id="source"),
+        pytest.param(Question(NOTHING, mappings({"orders.*.eu": "a.$1"})), "mapping of", id="old"),
+        pytest.param(maps("orders.*.*", "a.$1.{{left(2,1)}}"), "function", id="left"),
+        pytest.param(maps("orders.*.*", "a.{{partition(3,2)}}"), "function", id="key"),
+        pytest.param(maps("orders.*.*", "a.{{partition(3)}}"), "function", id="whole"),
         pytest.param(beside(streams=stream(subjects=["shop.bob.>"])), "stream S", id="stream"),
         pytest.param(
             beside(consumers=(Consumer("S", "eu", ("orders.*.bob",)),)),
@@ -206,11 +202,7 @@ def stream(**config: Any) -> tuple[StreamConfig]:
             beside(shared=(SharedStream("shop.bob.*", "B"),)), "import of shop.bob", id="import"
         ),
         pytest.param(
-            Question(
-                mappings("orders.*.*", "shop.{{split(1,-)}}.$2"),
-                NOTHING,
-                consumers=(Consumer("S", "bob", ("shop.*.*.bob",)),),
-            ),
+            maps("orders.*.*", "shop.{{split(1,-)}}.$2", consumers=BOB),
             "consumer bob",
             id="behind a token in pieces",
         ),
@@ -224,11 +216,8 @@ def test_what_looks_at_a_hash_is_refused(question: Question, what: str) -> None:
 
 
 def test_what_does_not_look_at_a_hash_is_fine() -> None:
-    around = Question(
-        ALL,
-        mappings("orders.*.>", "x.$1.>"),
-        streams=stream(subjects=["shop.*.eu", "orders.eu.*", "x.eu.>"]),
-    )
+    around = beside(streams=stream(subjects=["shop.*.eu", "orders.eu.*", "x.eu.>"]))
+    around = replace(around, current=mappings({"orders.*.>": "x.$1.>"}))
     check_redaction(census_of(SUBJECTS, redacted=(3,)), around, Path("c"))
 
 
@@ -327,13 +316,10 @@ def test_no_flipped_bit_gives_another_census(tmp_path: Path) -> None:
 
 
 def test_dry_run_of_a_file(tmp_path: Path) -> None:
-    census = str(census_file(tmp_path / "c.parquet", SUBJECTS))
+    census = census_file(tmp_path / "c.parquet", SUBJECTS)
     (tmp_path / "new.conf").write_text('mappings { "orders.*.*": "by.$2" }')
-    given = ("dry-run", "--candidate", str(tmp_path / "new.conf"))
-    code, out, err = nats_transform(*given, "--census", census, "--json")
-    assert (code, err) == (1, "")
-    told = json.loads(out)["summary"]
+    given = ("dry-run", "--candidate", tmp_path / "new.conf", "--census", census)
+    told = json.loads(printed(*given, "--json", code=1))["summary"]
     assert (told["stream"], told["messages"], told["subjects"]) == ("ORDERS", 16, 6)
-    code, out, err = nats_transform(*given, "--census", census, "--stream", "OTHER")
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    err = command.refused(*given, "--stream", "OTHER")
     assert sentence("census-of-other-stream", stream="ORDERS", wanted="OTHER") in err

@@ -13,21 +13,20 @@ import pyarrow as pa
 import pytest
 
 from jobs.dry_run.result import SimulatedStream
-from jobs.dry_run.run import dry_run
 from jobs.dry_run.simulate import SIMULATED, Simulation, SimulationError
 from jobs.errors import JobError
 from jobs.export import export
-from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.export import ExportSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, StreamConfig, parse_stream
-from nats_transform.backup.archive import read_head, read_messages
 from nats_transform.kernel import compile_mappings
 from tests.conformance.test_simulate import Publication, archived, with_id
 from tests.jobs.dry_run.test_run import messages
 from tests.support.archive import archive, rows_of
 from tests.support.command import printed
-from tests.support.jobs import HERE
+from tests.support.exporting import contents
+from tests.support.jobs import tried
 from tests.support.refused import refused
 
 ONE = {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True}
@@ -41,8 +40,7 @@ def write(folder: Path, *configs: dict[str, Any]) -> Path:
     return folder
 
 
-def test_what_the_table_holds(tmp_path: Path) -> None:
-    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
+def test_what_the_table_holds(warehouse: Warehouse, tmp_path: Path) -> None:
     archive(warehouse, messages(count=12))
     candidate = tmp_path / "new.conf"
     candidate.write_text('mappings { "orders.*.*": "shop.$1" }')
@@ -52,10 +50,7 @@ def test_what_the_table_holds(tmp_path: Path) -> None:
         {"name": "COPY", "mirror": {"name": "SHOP"}},
         {"name": "ONCE", "sources": [{"name": "COPY", "filter_subject": "shop.us"}], **ONE},
     )
-    settings = DryRunSettings(
-        stream="S", candidate=candidate, streams=streams, simulate=True, warehouse=warehouse
-    )
-    result = dry_run(HERE, settings)
+    result = tried(warehouse, candidate, streams=streams, simulate=True)
     # Of each six `tests.jobs.dry_run.test_run.SUBJECTS` four are mapped, two of each region.
     once = SimulatedStream("ONCE", 1, 0, 3, keeps_up_with=("SHOP",))
     copy = SimulatedStream("COPY", 8, 0, 0, keeps_up_with=("SHOP",))
@@ -70,11 +65,8 @@ def test_what_the_table_holds(tmp_path: Path) -> None:
         "keeps_up_with": ("SHOP",),
     }
     table = tables.open_table(warehouse, SIMULATED)
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    assert snapshot.snapshot_id == result.simulated_snapshot
-    properties = tables.snapshot_properties(table)
-    assert properties["mapping-version"] == result.candidate_version
+    assert tables.snapshot_id(table) == result.simulated_snapshot
+    assert tables.snapshot_properties(table)["mapping-version"] == result.candidate_version
     rows = sorted(rows_of(warehouse, "S", SIMULATED), key=lambda row: row.stream)[8:]
     assert [
         (r.stream, r.seq, r.stored_subject, r.via, r.origin_stream, r.origin_seq, r.archive_seq)
@@ -95,12 +87,11 @@ def test_what_the_table_holds(tmp_path: Path) -> None:
     )  # fmt: skip
     exported = export(wanted)
     assert (exported.messages, exported.first_seq, exported.last_seq) == (4, 5, 8)
-    with (place / "stream.arc.s2").open("rb") as file:
-        (batch,) = read_messages(file, read_head(file).messages)
-    assert batch.subjects().to_pylist() == [b"shop.us", b"shop.us", b"shop.eu", b"shop.eu"]
-    assert batch.data().to_pylist() == [b"abc"] * 4
+    subjects, times, _, _, data = zip(*contents(place)[1], strict=True)
+    assert subjects == (b"shop.us", b"shop.us", b"shop.eu", b"shop.eu")
+    assert data == (b"abc",) * 4
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
-    days = [(time // 10**9 - noon) / 86_400 for time in batch.times.tolist()]
+    days = [(time // 10**9 - noon) / 86_400 for time in times]
     assert days == [7 % 2, 8 % 2, 9 % 2, 12 % 2]
     with refused(JobError, "simulated-has-headers", via="source"):
         export(wanted.model_copy(update={"simulated": "ONCE"}))
@@ -108,9 +99,8 @@ def test_what_the_table_holds(tmp_path: Path) -> None:
         export(wanted.model_copy(update={"simulated": "NONE"}))
     # The next simulation takes its place.
     out = printed(
-        *("dry-run", "--stream", "S", "--warehouse", str(warehouse.folder), "--simulate"),
-        *("--candidate", str(candidate), "--streams", str(streams / "SHOP.json")),
-        *("--fail-on", "never"),
+        *("dry-run", "--stream", "S", "--warehouse", warehouse.folder, "--candidate", candidate),
+        *("--streams", streams / "SHOP.json", "--simulate", "--fail-on", "never"),
     )
     assert "stream SHOP would hold 4 messages (4 discarded)\n" in out
     assert {row.stream for row in rows_of(warehouse, "S", SIMULATED)} == {"SHOP"}
@@ -131,13 +121,8 @@ def kept(
 
 
 def test_random_numbers_are_those_of_the_replay() -> None:
-    (stream,) = streams = streams_of(
-        {
-            "name": "R",
-            "subjects": ["a"],
-            "subject_transform": {"src": "a", "dest": "a.{{random(1000)}}"},
-        }
-    )
+    change = {"src": "a", "dest": "a.{{random(1000)}}"}
+    (stream,) = streams = streams_of({"name": "R", "subjects": ["a"], "subject_transform": change})
     found = kept(["a"] * 5, streams, seed=3)
     wanted = [stream.replay("a", stream="S", seq=n, seed=3).subject for n in range(1, 6)]
     assert [subject for _, _, subject in found] == wanted
@@ -238,11 +223,8 @@ def test_ages_are_those_of_the_archive() -> None:
 def test_what_is_not_followed_has_no_number(
     config: dict[str, Any], published: Sequence[str | Publication], told: str
 ) -> None:
-    stream, copy = (
-        {"name": "A", "subjects": ["a"], **config},
-        {"name": "B", "mirror": {"name": "A"}},
-    )
-    found, behind = simulated(published, stream, copy)
+    copy = {"name": "B", "mirror": {"name": "A"}}
+    found, behind = simulated(published, {"name": "A", "subjects": ["a"], **config}, copy)
     assert found == SimulatedStream("A", None, None, None, None, (told,))
     assert told in found.condition
     # Its mirror gets every message, and the headers that act there too.
@@ -273,4 +255,4 @@ def test_sizes_that_nats_server_adds_to_are_not_followed() -> None:
         {"name": "OF_R", "mirror": {"name": "R"}},
     )
     assert [one.messages for one in found] == [3, 6, None, None, 9]
-    assert found[4].keeps_up_with == ("A", "R")[1:]
+    assert found[4].keeps_up_with == ("R",)
