@@ -12,21 +12,14 @@ import pytest
 from pydantic import ValidationError
 
 from jobs.errors import JobError
-from jobs.export import ExportResult, export
-from jobs.ingest import ingest
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.replay import ReplayResult, replay
 from jobs.settings.connection import NatsSettings
 from jobs.settings.export import ExportSettings
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.replay import ReplaySettings
-from jobs.settings.transform import TransformSettings
-from jobs.settings.warehouse import Warehouse
-from jobs.transform import transform
-from tests.support.backups import Entry, archive, packed, state_of
+from tests.support.backups import Entry
 from tests.support.command import printed
-from tests.support.exporting import contents
-from tests.support.jobs import HERE
+from tests.support.exporting import Exporting, contents
 from tests.support.refused import refused
 from tests.support.stream_backups import messages_of, restore, state_of_stream
 from tests.support.streams import Stream
@@ -59,32 +52,17 @@ MAPPING = {
 PLANS = {"name": "PLANS", "subjects": ["plans.*", "jobs.*", "two.*"], "allow_msg_schedules": True}
 
 
-class Planned:
+class Planned(Exporting):
     """An archived stream with schedules, transformed: jobs become work."""
 
     def __init__(self, folder: Path, target: str = "jobs.eu", *more: Entry) -> None:
-        self.folder, self.warehouse = folder, Warehouse(dir=folder / "warehouse")
         self.messages = [*made(target), *more]
-        self.backup = folder / "backup"
-        self.backup.mkdir()
-        state = state_of(self.messages)
-        (self.backup / "stream.arc.s2").write_bytes(packed(archive(self.messages, state)))
-        (self.backup / "backup.json").write_text(json.dumps({"config": PLANS, "state": state}))
-        mapping = folder / "mapping.json"
-        mapping.write_text(json.dumps(MAPPING))
-        settings: dict[str, Any] = {"stream": "PLANS", "warehouse": self.warehouse}
-        ingest(HERE, IngestSettings(backup=self.backup, **settings))
-        transform(HERE, TransformSettings(mapping=mapping, **settings))
-
-    def export(self, **settings: Any) -> ExportResult:
-        given: dict[str, Any] = {"original": self.backup, "to_backup": str(self.folder / "new")}
-        return export(ExportSettings(stream="PLANS", warehouse=self.warehouse, **given | settings))
+        last = len(self.messages)
+        super().__init__(folder, MAPPING, messages=self.messages, config=PLANS, last_seq=last)
 
     def replay(self, server: NatsServer, to: str, **settings: Any) -> ReplayResult:
         nats = NatsSettings(servers=server.url)
-        return replay(
-            ReplaySettings(stream="PLANS", to=to, server=nats, warehouse=self.warehouse, **settings)
-        )
+        return replay(ReplaySettings(to=to, server=nats, **self.settings, **settings))
 
 
 @pytest.fixture
@@ -122,7 +100,7 @@ def test_an_exported_schedule_fires_under_its_new_target(
     result = planned.export(rewrite_headers=True)
     assert (result.schedules, result.rewritten) == (1, {"Nats-Schedule-Target": 1})
     assert result.findings == []
-    restore(server.url, tmp_path / "new")
+    restore(server.url, Path(planned.place))
     wait_for(server, "PLANS", "work.eu")
     after = rows(server, "PLANS")
     assert {seq: (row["subject"], row["data"]) for seq, row in after.items()} == {
@@ -139,17 +117,15 @@ def test_every_other_byte_stays(tmp_path: Path) -> None:
         b"Nats-Schedule-Target:  jobs.\xff\r\nNats-Schedule-Target: two.eu\r\nno colon\r\n"
     ) % PAST
     block = BLOCK + odd + b"Nats-Schedule-Source: jobs.last\r\n\r\n"
-    later = 1_700_000_000_000_000_004
-    planned = Planned(
-        tmp_path, "jobs.eu", (b"plans.2", later, 4, block, b"Nats-Schedule-Target: x")
-    )
-    export = ("export", "--stream", "PLANS", "--warehouse", str(tmp_path / "warehouse"))
-    export += ("--original", str(planned.backup), "--to-backup")
-    out = printed(*export, str(tmp_path / "as-they-were"))
+    later: Entry = (b"plans.2", FIRED[1], 4, block, b"Nats-Schedule-Target: x")
+    planned = Planned(tmp_path, "jobs.eu", later)
+    export = ("export", "--stream", "PLANS", "--warehouse", tmp_path / "warehouse")
+    export += ("--original", planned.backup, "--to-backup")
+    out = printed(*export, tmp_path / "as-they-were")
     assert "2 messages have a schedule, whose target doesn't change; --rewrite-headers" in out
     moved = [(m[0].replace(b"jobs", b"work"), *m[1:]) for m in planned.messages]
     assert contents(tmp_path / "as-they-were")[1] == moved
-    out = printed(*export, str(tmp_path / "new"), "--rewrite-headers")
+    out = printed(*export, planned.place, "--rewrite-headers")
     assert "rewrote Nats-Schedule-Target in 2 messages" in out
     assert "rewrote Nats-Schedule-Source in 1 message" in out
     replaced = {
@@ -163,8 +139,7 @@ def test_every_other_byte_stays(tmp_path: Path) -> None:
             block = block.replace(old, new)
         return block
 
-    wanted = [(*m[:3], rewritten(m[3]), m[4]) for m in moved]
-    assert contents(tmp_path / "new")[1] == wanted
+    assert planned.exported()[1] == [(*m[:3], rewritten(m[3]), m[4]) for m in moved]
 
 
 def test_what_cannot_be_rewritten_stops_the_export(tmp_path: Path) -> None:

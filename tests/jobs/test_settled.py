@@ -23,6 +23,7 @@ from tests.conformance.test_account import reload
 from tests.conformance.test_headers import counts
 from tests.conformance.test_regrets import Side
 from tests.conformance.test_stream_features import CONFIG, publish, shop
+from tests.support.awaiting import awaited
 from tests.support.command import nats_transform
 from tests.support.refused import refused
 from tests.support.saying import says
@@ -69,34 +70,32 @@ async def left(server: NatsServer, step: int) -> list[str]:
     return await asyncio.to_thread(lambda: list(unsettled(login, PLAN, step)))
 
 
-def test_schedules_that_name_old_subjects(server: NatsServer) -> None:
-    async def run() -> None:
-        async with shop(server, PLANS, COUNTS) as side:
+@awaited
+async def test_schedules_that_name_old_subjects(server: NatsServer) -> None:
+    async with shop(server, PLANS, COUNTS) as side:
 
-            async def plan(number: int, target: str, **more: str) -> None:
-                asked = {"Schedule": FAR, "Schedule_Target": target, **more}
-                assert "error" not in await publish(side, f"plans.{number}", **asked)
+        async def plan(number: int, target: str, **more: str) -> None:
+            asked = {"Schedule": FAR, "Schedule_Target": target, **more}
+            assert "error" not in await publish(side, f"plans.{number}", **asked)
 
-            assert await left(server, 2) == []
-            await plan(1, "stay.eu")
-            assert await left(server, 2) == []
-            await plan(2, "jobs.eu", Schedule_Source="jobs.last")
-            await plan(3, "two.eu")
-            assert await left(server, 1) == []
-            found = await left(server, 2)
-            assert [line.partition(" names an old subject")[0] for line in found] == [
-                "stream PLANS: the schedule with sequence 2",
-                "stream PLANS: the schedule with sequence 2",
-                "stream PLANS: the schedule with sequence 3",
-            ]
-            assert "publish it again with Nats-Schedule-Target: work.eu" in found[0]
-            assert "publish it again with Nats-Schedule-Source: work.last" in found[1]
-            assert "has no single new subject" in found[2]
-            await plan(2, "work.eu")
-            await plan(3, "one.eu")
-            assert await left(server, 2) == []
-
-    asyncio.run(run())
+        assert await left(server, 2) == []
+        await plan(1, "stay.eu")
+        assert await left(server, 2) == []
+        await plan(2, "jobs.eu", Schedule_Source="jobs.last")
+        await plan(3, "two.eu")
+        assert await left(server, 1) == []
+        found = await left(server, 2)
+        assert [line.partition(" names an old subject")[0] for line in found] == [
+            "stream PLANS: the schedule with sequence 2",
+            "stream PLANS: the schedule with sequence 2",
+            "stream PLANS: the schedule with sequence 3",
+        ]
+        assert "publish it again with Nats-Schedule-Target: work.eu" in found[0]
+        assert "publish it again with Nats-Schedule-Source: work.last" in found[1]
+        assert "has no single new subject" in found[2]
+        await plan(2, "work.eu")
+        await plan(3, "one.eu")
+        assert await left(server, 2) == []
 
 
 async def say(side: Side, line: str) -> None:
@@ -110,82 +109,75 @@ async def say(side: Side, line: str) -> None:
     assert "error" not in json.loads(answer.data), answer.data
 
 
-def test_counters_that_are_not_carried_over(server: NatsServer) -> None:
-    async def run() -> None:
-        async with shop(server, PLANS, COUNTS) as side:
-            for subject, increment in (
-                ("visits.eu", "+5"), ("visits.eu", "+1"), ("visits.us", "-3"), ("counts.eu", "+2"),
-                ("visits.none", "+0"),
-            ):  # fmt: skip
-                assert "error" not in await publish(side, subject, Incr=increment)
-            found = await left(server, 3)
-            assert [line.partition(": nats")[0] for line in found] == [
-                "stream COUNTS: counter visits.eu holds 6, of which counts.eu lacks 6",
-                "stream COUNTS: counter visits.us holds -3, of which counts.us lacks -3",
-            ]
-            for line in found:
-                await say(side, line)
-            assert await left(server, 3) == []
-            # Whoever goes on adding changes nothing, nor who asks twice.
-            assert (await publish(side, "counts.eu", Incr="+1"))["val"] == "9"
-            assert (await publish(side, "counts.us", Incr="+1"))["val"] == "-2"
-            assert await left(server, 3) == []
-            # A message under the old name after all: only the rest is missing.
-            assert (await publish(side, "visits.eu", Incr="+4"))["val"] == "10"
-            (line,) = await left(server, 3)
-            assert "counter visits.eu holds 10, of which counts.eu lacks 4: nats pub" in line
+@awaited
+async def test_counters_that_are_not_carried_over(server: NatsServer) -> None:
+    async with shop(server, PLANS, COUNTS) as side:
+        for subject, increment in (
+            ("visits.eu", "+5"), ("visits.eu", "+1"), ("visits.us", "-3"), ("counts.eu", "+2"),
+            ("visits.none", "+0"),
+        ):  # fmt: skip
+            assert "error" not in await publish(side, subject, Incr=increment)
+        found = await left(server, 3)
+        assert [line.partition(": nats")[0] for line in found] == [
+            "stream COUNTS: counter visits.eu holds 6, of which counts.eu lacks 6",
+            "stream COUNTS: counter visits.us holds -3, of which counts.us lacks -3",
+        ]
+        for line in found:
             await say(side, line)
-            assert (await publish(side, "counts.eu", Incr="+0"))["val"] == "13"
+        assert await left(server, 3) == []
+        # Whoever goes on adding changes nothing, nor who asks twice.
+        assert (await publish(side, "counts.eu", Incr="+1"))["val"] == "9"
+        assert (await publish(side, "counts.us", Incr="+1"))["val"] == "-2"
+        assert await left(server, 3) == []
+        # A message under the old name after all: only the rest is missing.
+        assert (await publish(side, "visits.eu", Incr="+4"))["val"] == "10"
+        (line,) = await left(server, 3)
+        assert "counter visits.eu holds 10, of which counts.eu lacks 4: nats pub" in line
+        await say(side, line)
+        assert (await publish(side, "counts.eu", Incr="+0"))["val"] == "13"
 
-    asyncio.run(run())
 
-
-def test_a_sum_that_would_count_twice(server: NatsServer) -> None:
+@awaited
+async def test_a_sum_that_would_count_twice(server: NatsServer) -> None:
     names = [{"src": f"{name}.*", "dest": "total.$1"} for name in ("visits", "counts")]
     total = {"name": "SUM", "allow_msg_counter": True}
     total["sources"] = [{"name": "COUNTS", "subject_transforms": names}]
     mapped = f"\nmappings {json.dumps({'visits.*': 'counts.$1'})}"
-
-    async def run() -> None:
-        async with shop(server, PLANS, COUNTS, total) as side:
-            for subject in ("visits.eu", "visits.us"):
-                assert "error" not in await publish(side, subject, Incr="+6")
-            # What begins at 0 is right in the sum.
-            assert await left(server, 3) == []
-            away = {"Incr": "-6", "Transform_Carried": "visits.eu"}
-            assert "error" not in await publish(side, "visits.eu", **away)
-            (line,) = await left(server, 3)
-            assert line.startswith(
-                "stream COUNTS: 6 were taken from counter visits.eu, which SUM adds up with "
-                "counts.eu, of which counts.eu lacks 6: nats pub"
-            )
-            reload(server, CONFIG % mapped, 1)
-            await say(side, line)
-            assert await left(server, 3) == []
-            await counts(side, "SUM", "total.eu", "6")
-            # What is added again without being taken away is found, and can be taken back.
-            again = {"Incr": "+6", "Transform_Carried": "visits.us"}
-            assert "error" not in await publish(side, "counts.us", **again)
-            await counts(side, "SUM", "total.us", "12")
-            (line,) = await left(server, 3)
-            assert "so 6 under counts.us count twice: nats pub" in line
-            await say(side, line)
-            await counts(side, "SUM", "total.us", "6")
-            assert await left(server, 3) == []
-
-    asyncio.run(run())
+    async with shop(server, PLANS, COUNTS, total) as side:
+        for subject in ("visits.eu", "visits.us"):
+            assert "error" not in await publish(side, subject, Incr="+6")
+        # What begins at 0 is right in the sum.
+        assert await left(server, 3) == []
+        away = {"Incr": "-6", "Transform_Carried": "visits.eu"}
+        assert "error" not in await publish(side, "visits.eu", **away)
+        (line,) = await left(server, 3)
+        assert line.startswith(
+            "stream COUNTS: 6 were taken from counter visits.eu, which SUM adds up with "
+            "counts.eu, of which counts.eu lacks 6: nats pub"
+        )
+        reload(server, CONFIG % mapped, 1)
+        await say(side, line)
+        assert await left(server, 3) == []
+        await counts(side, "SUM", "total.eu", "6")
+        # What is added again without being taken away is found, and can be taken back.
+        again = {"Incr": "+6", "Transform_Carried": "visits.us"}
+        assert "error" not in await publish(side, "counts.us", **again)
+        await counts(side, "SUM", "total.us", "12")
+        (line,) = await left(server, 3)
+        assert "so 6 under counts.us count twice: nats pub" in line
+        await say(side, line)
+        await counts(side, "SUM", "total.us", "6")
+        assert await left(server, 3) == []
 
 
-def test_a_counter_without_its_history(server: NatsServer) -> None:
-    async def run() -> None:
-        async with shop(server, PLANS, COUNTS | {"max_msgs_per_subject": 1}) as side:
-            for subject in ("visits.eu", "counts.eu", "counts.eu"):
-                await publish(side, subject, Incr="+2")
-            (line,) = await left(server, 3)
-            assert "too few messages to show whether counts.eu has it" in line
-            assert "max_msgs_per_subject" in line
-
-    asyncio.run(run())
+@awaited
+async def test_a_counter_without_its_history(server: NatsServer) -> None:
+    async with shop(server, PLANS, COUNTS | {"max_msgs_per_subject": 1}) as side:
+        for subject in ("visits.eu", "counts.eu", "counts.eu"):
+            await publish(side, subject, Incr="+2")
+        (line,) = await left(server, 3)
+        assert "too few messages to show whether counts.eu has it" in line
+        assert "max_msgs_per_subject" in line
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def consumer(*filters: str, pending: dict[str, Any] | None = None) -> dict[str, 
 
 
 class Exporting:
-    """The stream S, its backup and its warehouse, all in one folder."""
+    """A stream, its backup and its warehouse, all in one folder."""
 
     def __init__(
         self,
@@ -50,6 +50,8 @@ class Exporting:
         warehouse: Warehouse | None = None,
         ingested: dict[str, Any] | None = None,
         messages: list[Entry] = MESSAGES,
+        config: dict[str, Any] = CONFIG,
+        last_seq: int = 25,
         **consumers: dict[str, Any],
     ) -> None:
         self.folder = folder
@@ -57,11 +59,11 @@ class Exporting:
         self.backup, self.mapping = folder / "backup", folder / "mapping.json"
         self.backup.mkdir()
         self.mapping.write_text(json.dumps(mapping or MAPPING))
-        state = state_of(messages, last_seq=25, consumer_count=len(consumers))
+        state = state_of(messages, last_seq=last_seq, consumer_count=len(consumers))
         content = packed(archive(messages, state, consumers.items()))
         (self.backup / "stream.arc.s2").write_bytes(content)
-        (self.backup / "backup.json").write_text(json.dumps({"config": CONFIG, "state": state}))
-        self.settings = {"stream": "S", "warehouse": self.warehouse}
+        (self.backup / "backup.json").write_text(json.dumps({"config": config, "state": state}))
+        self.settings = {"stream": config["name"], "warehouse": self.warehouse}
         wanted = self.settings | (ingested or {})
         ingest(SPARK, IngestSettings(backup=self.backup, **wanted))  # type: ignore[arg-type]
         transform(SPARK, TransformSettings(mapping=self.mapping, **self.settings))  # type: ignore[arg-type]
