@@ -14,6 +14,7 @@ import tarfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,12 @@ import pytest
 from nats.js.api import SubjectTransform
 
 from jobs.errors import ArchiveError
-from jobs.ingest import ingest
 from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
 from jobs.progress import Step, watched
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import Backup, open_backup, restored
@@ -38,8 +37,9 @@ from jobs.warehouse.tables import open_table
 from nats_transform.backup import archive as format
 from nats_transform.backup.s2 import Decoder
 from nats_transform.kernel.coverage import Coverage
+from tests.support.archive import sequences
 from tests.support.backups import Entry, archive, packed, state_of
-from tests.support.jobs import HERE
+from tests.support.jobs import archived
 from tests.support.refused import refused, told
 from tests.support.stream_backups import back_up
 from tests.support.streams import Stream
@@ -78,45 +78,37 @@ def test_a_backup_and_its_stream_are_the_same(
             {"publish_messages": 50, "readers": 3},
         ]
     ):
-        settings = {"stream": stream.name, **more}
-        results = [
-            ingest(HERE, IngestSettings(**settings, **source, warehouse=Warehouse(dir=place)))
-            for source, place in (
-                ({"backup": folder}, tmp_path / f"backup-{number}"),
-                (live, tmp_path / f"live-{number}"),
-            )
+        places = (Warehouse(dir=tmp_path / f"{name}-{number}") for name in ("backup", "live"))
+        of_backup, of_stream = places
+        found = [
+            archived(place, stream.name, **source, **more).model_dump(exclude={"snapshot_id"})
+            for place, source in ((of_backup, {"backup": folder}), (of_stream, live))
         ]
-        found = [result.model_dump(exclude={"snapshot_id"}) for result in results]
         assert found[0] == found[1]
         assert found[0]["messages"] > 30
-        place = Warehouse(dir=tmp_path / f"backup-{number}")
-        settings |= {"backup": folder, "warehouse": place}
-        assert ingest(HERE, IngestSettings.model_validate(settings)).added == 0
+        assert archived(of_backup, stream.name, backup=folder, **more).added == 0
     whole = Warehouse(dir=tmp_path / "backup-0")
     rows = open_table(whole, MESSAGES).scan(row_filter="seq = 1").to_arrow().to_pylist()
     usual = format_headers([(b"b", b"1"), (b"A", b"2"), (b"A", b"3")])
     assert rows[0]["headers_raw"] == odd[0][1] != usual
 
     stream.count(10)
-    wanted = {"stream": stream.name, "warehouse": whole}
-    followed = ingest(HERE, IngestSettings.model_validate(wanted | live))
+    followed = archived(whole, stream.name, **live)
     assert (followed.messages, followed.added) == (310, 10)
-    again = ingest(HERE, IngestSettings(backup=folder, **wanted))
+    again = archived(whole, stream.name, backup=folder)
     assert (again.messages, again.added) == (310, 0)
 
 
 @pytest.fixture(scope="module")
 def odd(nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """A stream whose transform stores illegal subjects, and its backup."""
-    name = "ODD"
-    change = SubjectTransform(src=f"{name}.in.*", dest=f"{name}.out.{{{{split(1,-)}}}}")
-    config = {"subjects": [f"{name}.>"], "subject_transform": change}
-    stream = Stream(nats_server, name)
+    change = SubjectTransform(src="ODD.in.*", dest="ODD.out.{{split(1,-)}}")
+    stream = Stream(nats_server, "ODD")
 
     async def fill(js: Any) -> None:
-        await js.add_stream(name=name, **config)
+        await js.add_stream(name="ODD", subjects=["ODD.>"], subject_transform=change)
         for subject in ODD:
-            await js.publish(f"{name}.{subject}", b"x")
+            await js.publish(f"ODD.{subject}", b"x")
 
     stream.run(fill)
     return stream, back_up(stream, tmp_path_factory.mktemp("odd") / "backup")
@@ -140,9 +132,8 @@ def test_a_filter_takes_illegal_subjects_as_the_server_does(
         messages = await consumer.fetch(len(ODD), timeout=0.5)
         return [message.metadata.sequence.stream for message in messages]
 
-    ingest(HERE, IngestSettings(stream="S", backup=folder, subject=subject, warehouse=warehouse))
-    rows = open_table(warehouse, MESSAGES).scan(selected_fields=("seq",)).to_arrow()
-    assert sorted(rows["seq"].to_pylist()) == stream.run(consume)
+    archived(warehouse, backup=folder, subject=subject)
+    assert sequences(open_table(warehouse, MESSAGES)) == stream.run(consume)
 
 
 STORES = [
@@ -211,8 +202,8 @@ def dated_backup(folder: Path, config: dict[str, Any] | None = None, **said: int
 @pytest.fixture
 def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backup:
     """A backup of these messages, in chunks and batches that cut it everywhere."""
-    for name, value in (("_BATCH", 3), ("_BUFFER", 256)):
-        monkeypatch.setattr(format, name, value)
+    monkeypatch.setattr(format, "_BATCH", 3)
+    monkeypatch.setattr(format, "_BUFFER", 256)
     monkeypatch.setattr("jobs.sources.archive.TASK_BYTES", 1)
     return dated_backup(tmp_path)
 
@@ -268,15 +259,13 @@ def test_a_backup_of_another_stream_is_refused(
     dated: Backup, warehouse: Warehouse, subject: str | None, changed: int
 ) -> None:
     """The message that tells them apart need not be at an end of what the table covers."""
-    settings = IngestSettings(
-        stream="S", backup=dated.folder, subject=subject, warehouse=warehouse, until=29
-    )
-    ingest(HERE, settings)
+    ingest = partial(archived, warehouse, backup=dated.folder, subject=subject, until=29)
+    ingest()
     name, time, *rest = DATED[changed]
     other = [*DATED[:changed], (name, time + 1, *rest), *DATED[changed + 1 :]]
     dated.content.write_bytes(packed(archive(other), 70))
     with refused(ArchiveError, "backup-of-other-stream", sequence=3 * changed + 3):
-        ingest(HERE, settings)
+        ingest()
 
 
 @pytest.fixture
@@ -336,20 +325,17 @@ def spoil(folder: Path, how: str) -> None:
         case "no-state":
             info.write_text(json.dumps({"config": {"name": "S"}}))
         case "other-state":
-            described = json.loads(info.read_text())
-            described["state"]["messages"] += 1
-            info.write_text(json.dumps(described))
+            say_of(folder, messages=json.loads(info.read_text())["state"]["messages"] + 1)
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_damaged_backups(backup: Path, tmp_path: Path, how: str) -> None:
+def test_damaged_backups(backup: Path, warehouse: Warehouse, how: str) -> None:
     """Nothing is ingested, and there is one line that says why."""
     spoil(backup, how)
-    settings = IngestSettings(stream="S", backup=backup, warehouse=Warehouse(dir=tmp_path / "w"))
     with pytest.raises(ArchiveError) as caught:
-        ingest(HERE, settings)
+        archived(warehouse, backup=backup)
     assert re.search(DAMAGE[how][0], told(caught.value))
-    assert not (tmp_path / "w").exists()
+    assert not warehouse.folder.exists()
 
 
 @pytest.mark.parametrize(
@@ -380,9 +366,8 @@ def old(tmp_path: Path) -> Path:
     return shutil.copytree(OLD, tmp_path / "old")
 
 
-def test_a_backup_of_an_older_server(old: Path, tmp_path: Path) -> None:
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
-    result = ingest(HERE, IngestSettings(stream="OLD", backup=old, warehouse=warehouse))
+def test_a_backup_of_an_older_server(old: Path, warehouse: Warehouse) -> None:
+    result = archived(warehouse, "OLD", backup=old)
     assert (result.messages, result.first_seq, result.last_seq, result.gaps) == (299, 1, 301, 2)
     rows = open_table(warehouse, MESSAGES).scan(row_filter="seq <= 2").to_arrow().to_pylist()
     odd, empty = sorted(rows, key=lambda row: row["seq"])

@@ -16,16 +16,14 @@ import pytest
 
 from jobs.errors import ArchiveError, WarehouseError
 from jobs.files.storage import Storage
-from jobs.ingest import IngestResult, ingest
 from jobs.progress import watched
-from jobs.session import SessionOnDemand
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.files import DumpFiles, find_files
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from nats_transform.errors import sentence
 from tests.support.command import nats_transform
+from tests.support.jobs import archived, ingested
 from tests.support.object_stores import BUCKET, ObjectStore, s3
 from tests.support.refused import refused
 
@@ -78,7 +76,6 @@ def below(folder: Path, files: Iterable[str]) -> list[str]:
     ],
 )
 def test_what_is_read(
-    here: SessionOnDemand,
     folder: Path,
     warehouse: Warehouse,
     names: tuple[str, ...],
@@ -91,9 +88,8 @@ def test_what_is_read(
     assert below(folder, [file.path for file in found.read]) == read
     assert below(folder, found.left_out) == left_out
     said: list[str] = []
-    settings = IngestSettings(stream="S", jsonl=str(folder / given), warehouse=warehouse)
     with watched(said.append):
-        result = ingest(here, settings)
+        result = ingested(warehouse, folder / given)
     assert result.files_read == [str(folder / name) for name in read]
     assert result.files_not_read == [str(folder / name) for name in left_out]
     rows = open_table(warehouse, MESSAGES).scan(selected_fields=("seq", "subject")).to_arrow()
@@ -158,17 +154,13 @@ def test_a_link_to_a_file_that_is_read_is_left_out(folder: Path) -> None:
     assert below(folder, [file.path for file in only.read]) == ["a"]
 
 
-def test_folders_named_as_columns_are_columns(
-    here: SessionOnDemand, folder: Path, warehouse: Warehouse
-) -> None:
+def test_folders_named_as_columns_are_columns(folder: Path, warehouse: Warehouse) -> None:
     for cluster in ("east", "west"):
         (folder / f"cluster={cluster}").mkdir()
         row = pa.table({"subject": ["a"], "ts": [0]})
         pq.write_table(row, folder / f"cluster={cluster}" / "1.parquet")
-    for number, given in enumerate((folder, folder / "cluster=*")):
-        stream = f"S{number}"
-        settings = IngestSettings(stream=stream, parquet=str(given), warehouse=warehouse)
-        result: IngestResult = ingest(here, settings)
+    for stream, given in (("S0", folder), ("S1", folder / "cluster=*")):
+        result = archived(warehouse, stream, parquet=str(given))
         rows = open_table(warehouse, MESSAGES).scan(row_filter=f"stream = '{stream}'").to_arrow()
         assert sorted(rows["cluster"].to_pylist()) == ["east", "west"]
         assert len(result.files_read) == 2
@@ -185,11 +177,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 def test_a_store_that_the_environment_names(
-    variable: str,
-    store: ObjectStore,
-    here: SessionOnDemand,
-    warehouse: Warehouse,
-    monkeypatch: pytest.MonkeyPatch,
+    variable: str, store: ObjectStore, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As AWS's own tools take it; no catalog is needed for a dump."""
     with store.files.open_output_stream(f"{BUCKET}/dumps/a.jsonl") as dump:
@@ -197,7 +185,7 @@ def test_a_store_that_the_environment_names(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv(variable, store.settings["s3.endpoint"])
     dumps = f"{store.bucket}/dumps/"
-    added = ingest(here, IngestSettings(stream="S", jsonl=dumps, warehouse=warehouse))
+    added = archived(warehouse, jsonl=dumps)
     assert (added.messages, added.files_read) == (1, [f"{dumps}a.jsonl"])
 
 
@@ -238,17 +226,17 @@ def test_names_in_a_store_are_any_text(
     """Each is read or refused in one line, and nothing raw is printed."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.settings["s3.endpoint"])
 
-    def ingested(folder: str, line: bytes) -> tuple[int, str, str]:
+    def put_and_ingest(folder: str, line: bytes) -> tuple[int, str, str]:
         inside = f"{BUCKET}/{tmp_path.name}/{folder}"
         for name in names:
             url = f"{store.settings['s3.endpoint']}/{inside}/{quote(name)}"
             head = {"Content-Type": "application/octet-stream"}
             wanted = urllib.request.Request(url, line, head, method="PUT")  # noqa: S310
             urllib.request.urlopen(wanted).close()  # noqa: S310
-        arguments = ("--jsonl", f"s3://{inside}/", "--warehouse", str(tmp_path / folder), "--json")
+        arguments = ("--jsonl", f"s3://{inside}/", "--warehouse", tmp_path / folder, "--json")
         return nats_transform("ingest", "--stream", "S", *arguments)
 
-    code, out, err = ingested("good", b'{"subject": "a", "ts": 0}\n')
+    code, out, err = put_and_ingest("good", b'{"subject": "a", "ts": 0}\n')
     if message is None:
         assert (code, err) == (0, "")
         result = json.loads(out)
@@ -257,7 +245,7 @@ def test_names_in_a_store_are_any_text(
         read = [f"{there}/{name}" for name in names if not name.endswith("/")]
         assert (result["files_read"], result["files_not_read"]) == (sorted(read), of_folders)
         assert result["messages"] == len(read)
-        code, out, err = ingested("bad", b"{}\n")
+        code, out, err = put_and_ingest("bad", b"{}\n")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.rstrip("\n").isprintable()
     assert all(part in err for part in (message or "message 1").split("@")), err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pickle
 from collections.abc import Iterator
@@ -13,14 +12,12 @@ import pyarrow as pa
 import pytest
 
 import jobs.sources.blocks
-from jobs.ingest import ingest
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.blocks import Block, ReadOnce
 from jobs.sources.files import DumpFile
 from jobs.sources.json_lines import JsonLines
 from jobs.warehouse.rows import header_lists, rows_of
-from tests.support.jobs import HERE
+from tests.support.jobs import dumped, ingested
 
 BLOCKS = [Block(DumpFile("a", 1)), Block(DumpFile("b", 1)), Block(DumpFile("b", 1), start=7)]
 
@@ -102,7 +99,7 @@ def test_a_worker_of_spark_gets_the_reader_itself() -> None:
 
 
 def test_an_ingest_parses_lines_once_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, parsed = JsonLines.__call__, list[Block]()
 
@@ -115,13 +112,7 @@ def test_an_ingest_parses_lines_once_and_leaves_nothing(
     (tmp_path / "temporary").mkdir()
     for name in "ab":
         lines = [{"subject": f"{name}.{n}", "ts": 1767355200 + n, "data": "x"} for n in range(3)]
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (tmp_path / f"{name}.jsonl").write_text(text)
-    settings = IngestSettings(
-        stream="S",
-        jsonl=str(tmp_path / "*.jsonl"),
-        warehouse=Warehouse(dir=tmp_path / "warehouse"),
-    )
-    assert ingest(HERE, settings).messages == 6
+        dumped(tmp_path / f"{name}.jsonl", lines)
+    assert ingested(warehouse, tmp_path / "*.jsonl").messages == 6
     assert sorted(Path(block.file.path).name for block in parsed) == ["a.jsonl", "b.jsonl"]
     assert not list((tmp_path / "temporary").iterdir())
