@@ -92,8 +92,7 @@ def test_a_stream_is_followed_and_a_repeat_changes_nothing(run: Run, stream: Any
 
     again = run(stream.name)
     assert again.checks == {"ran": False, "hold": None, "results": []}
-    same = {"added": 0, "days": [], "report": None}
-    assert again == first.model_copy(update=same)
+    assert again == first.model_copy(update={"added": 0, "days": [], "report": None})
     assert len(open_table(run.warehouse, MESSAGES).metadata.snapshots) == 1
 
     stream.count(100)
@@ -219,11 +218,6 @@ def test_a_stream_that_went_back_is_refused_with_a_subject_filter(
             run(stream.name, subject=subject)
 
 
-def create_again(stream: Any) -> None:
-    stream.run(lambda js: js.delete_stream(stream.name))
-    stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
-
-
 @pytest.mark.parametrize("subject", [None, "n.2"])
 def test_another_stream_of_the_same_name_is_refused(
     run: Run, stream: Any, subject: str | None
@@ -231,7 +225,7 @@ def test_another_stream_of_the_same_name_is_refused(
     wanted = subject and f"{stream.name}.{subject}"
     stream.count(20)
     run(stream.name, subject=wanted)
-    create_again(stream)
+    stream.create_again()
     stream.count(30)
     before = run.files()
     with refused(ArchiveError, "ingest-of-other-stream"):
@@ -248,7 +242,7 @@ def test_a_stream_that_is_created_again_between_two_commits(
     tasks, spans = StreamSource.tasks, list[Span]()
 
     def again() -> None:
-        create_again(stream)
+        stream.create_again()
         stream.count(100)
 
     def tasks_of(source: StreamSource, span: Span, have: Coverage) -> Any:

@@ -39,6 +39,5 @@ def test_sequences_erased_in_advance(
     found.append(lag(nats, stream, warehouse))
     assert [it.messages if isinstance(it, Lag) else str(it) for it in found] == lags
     assert archived(warehouse, **source).added == lags[1]
-    stream.run(lambda js: js.delete_stream(stream.name))
-    stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
+    stream.create_again()
     assert getattr(lag(nats, stream, warehouse), "code", "") == "lag-recreated"

@@ -6,11 +6,12 @@ import asyncio
 import json
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlparse
 
+import pyarrow as pa
 from nats import connect
 
 from jobs.jetstream.connection import connection
@@ -74,6 +75,11 @@ class Stream:
 
         self.run(work)
 
+    def create_again(self) -> None:
+        """Deletes the stream, and makes an empty one of the same name."""
+        self.run(lambda js: js.delete_stream(self.name))
+        self.run(lambda js: js.add_stream(name=self.name, subjects=[f"{self.name}.>"]))
+
     def info(self) -> Any:
         """What the server says about the stream."""
         return self.run(lambda js: js.stream_info(self.name))
@@ -100,24 +106,32 @@ def new_stream(default: NatsServer, server: NatsServer | None = None, **config: 
     return stream
 
 
-def column_of(
-    nats: NatsSettings, stream: str, column: str, last: int | None = None, **settings: Any
-) -> list[Any]:
-    """A column of a stream's messages, up to the last one or the one given, as the reader gives it.
+async def batches_of(
+    nats: NatsSettings, stream: str, first: int = 1, last: int | None = None, **settings: Any
+) -> AsyncIterator[pa.RecordBatch]:
+    """A stream's messages, up to the last one or the one given, as the reader gives them.
 
     Args:
         nats: how to reach the server.
         stream: its name.
-        column: of the table `messages`.
-        last: the last sequence that is asked for.
+        first: the first sequence that is asked for.
+        last: the last one.
         settings: more of `JetStreamSettings`.
     """
     wanted = JetStreamSettings(stream=stream, **settings)
+    async with connection(nats) as client:
+        state = await stream_state(client, stream)
+    async for batch in read_range(nats, wanted, first, state.last if last is None else last, state):
+        yield batch
+
+
+def column_of(
+    nats: NatsSettings, stream: str, column: str, last: int | None = None, **settings: Any
+) -> list[Any]:
+    """A column of these messages, of which `column` is the name in the table `messages`."""
 
     async def read() -> list[Any]:
-        async with connection(nats) as client:
-            state = await stream_state(client, stream)
-        batches = read_range(nats, wanted, 1, state.last if last is None else last, state)
+        batches = batches_of(nats, stream, last=last, **settings)
         return [value async for batch in batches for value in batch.column(column).to_pylist()]
 
     return asyncio.run(read())

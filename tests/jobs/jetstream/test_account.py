@@ -115,7 +115,6 @@ def test_long_names_have_files() -> None:
     streams = page("streams", *({"config": {"name": name}} for name in names), total=2)
     answers = {STREAM: streams, "js.CONSUMER.LIST": page("consumers", entry)}
     with listed(answers) as (folder, consumers):
-        assert consumers is not None
         read = [json.loads(file.read_text()) for file in sorted(folder.iterdir())]
         assert [one["config"]["name"] for one in read] == names
         assert len(list(consumers.iterdir())) == 2
@@ -125,5 +124,4 @@ def test_an_impostor_who_gives_what_a_server_gives() -> None:
     """So that the refusals above are for what they say."""
     with listed(FINE) as (streams, consumers):
         assert [file.name for file in streams.iterdir()] == ["S.json"]
-        assert consumers is not None
         assert [file.name for file in consumers.iterdir()] == ["S.C.json"]

@@ -19,15 +19,15 @@ from nats import connect
 import jobs.jetstream.chain
 from jobs.errors import JobError
 from jobs.jetstream.chain import Chain, StreamLost
-from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
-from jobs.jetstream.stream import StreamState, stream_state
+from jobs.jetstream.stream import StreamState
 from jobs.settings.connection import NatsSettings
 from tests.support.network import network
 from tests.support.refused import refused
 from tests.support.replayer import replay
 from tests.support.restarting import restart
+from tests.support.stream_backups import state_of_stream
 from tests.support.streams import Stream, column_of, new_stream
 
 pytestmark = pytest.mark.server
@@ -242,12 +242,9 @@ def test_a_stream_that_is_purged(stream: Stream) -> None:
 def test_a_stream_that_vanishes(stream: Stream, anew: bool) -> None:
     def remove() -> None:
         stream.run(lambda js: js.delete_stream(stream.name))
-        if anew:
-            subjects = [f"{stream.name}.>"]
-            stream.run(lambda js: js.add_stream(name=stream.name, subjects=subjects))
 
     with pytest.raises(JobError) as caught:
-        meanwhile(stream, 5000, 300, remove)
+        meanwhile(stream, 5000, 300, stream.create_again if anew else remove)
     assert caught.value.code in ("replay-recreated", "no-stream")
     if anew:
         assert stored(stream) == []
@@ -277,14 +274,8 @@ def test_a_stream_that_vanishes_with_what_was_on_the_way(
         meanwhile(stream, 5000, 300, remove)
 
 
-def test_an_answer_that_overtakes_a_look(
-    stream: Stream, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def state() -> StreamState:
-        async with connection(nats) as client:
-            return await stream_state(client, stream.name)
-
-    empty = asyncio.run(state())
+def test_an_answer_that_overtakes_a_look(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = state_of_stream(stream.server.url, stream.name)
 
     async def look(*_: Any) -> StreamState:
         await asyncio.sleep(0.5)

@@ -11,23 +11,21 @@ from nats.errors import Error as NatsError
 from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
 from jobs.settings.connection import NatsSettings
+from tests.support.awaiting import awaited
 
 pytestmark = pytest.mark.server
 
 
-def test_a_task_that_is_canceled_while_it_writes_ends(nats: NatsSettings) -> None:
+@awaited
+async def test_a_task_that_is_canceled_while_it_writes_ends(nats: NatsSettings) -> None:
     """nats-py alone would go on, here for ten seconds if the server were silent."""
-
-    async def give_up() -> None:
-        async with connection(nats) as client:
-            flush = asyncio.create_task(client.flush())
-            await asyncio.sleep(0)
-            flush.cancel()
-            await asyncio.wait([flush])
-            assert flush.cancelled()
-            await client.flush()
-
-    asyncio.run(give_up())
+    async with connection(nats) as client:
+        flush = asyncio.create_task(client.flush())
+        await asyncio.sleep(0)
+        flush.cancel()
+        await asyncio.wait([flush])
+        assert flush.cancelled()
+        await client.flush()
 
 
 def test_a_server_that_takes_nothing_more(

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -22,22 +23,18 @@ from nats import connect
 from nats.js.api import StorageType
 
 from jobs.errors import ArchiveError
-from jobs.ingest import ingest
 from jobs.jetstream.account import stream_origins
 from jobs.jetstream.answers import Answer
 from jobs.jetstream.connection import api, connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
-from jobs.jetstream.reader import read_range
-from jobs.jetstream.stream import JetStreamSettings, stream_state
-from jobs.session import SessionOnDemand
 from jobs.settings.connection import NatsSettings
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
+from tests.support.jobs import archived
 from tests.support.jwt_signing import credentials, new_key, operator_config, public, seed
 from tests.support.network import silent_after
 from tests.support.refused import refused
-from tests.support.streams import column_of
+from tests.support.streams import batches_of, column_of
 
 pytestmark = pytest.mark.server
 
@@ -57,6 +54,11 @@ def fill(**options: Any) -> None:
                 await js.publish("guarded.x", b"%d" % n)
 
     asyncio.run(work())
+
+
+def reaching(server: NatsServer, **given: Any) -> NatsSettings:
+    """How to reach a server; secrets are given as text."""
+    return NatsSettings.model_validate({"servers": server.url} | given)
 
 
 def read_all(settings: NatsSettings) -> list[bytes]:
@@ -127,7 +129,7 @@ def client_files(folder: Path) -> dict[str, Any]:
 @contextmanager
 def tls_server(folder: Path, config: str) -> Iterator[tuple[NatsServer, NatsSettings]]:
     with run_nats_server(config) as server:
-        settings = NatsSettings(servers=server.url, **client_files(folder))
+        settings = reaching(server, **client_files(folder))
         fill(servers=server.url, tls=settings.tls())
         yield server, settings
 
@@ -163,13 +165,10 @@ def test_a_silent_server_is_not_waited_for(
 MAPPED_USER = 'authorization { users [ { user: "archive@example.com" } ] }'
 
 
-def test_tls_with_a_client_certificate(
-    here: SessionOnDemand, certificates: Path, tmp_path: Path
-) -> None:
+def test_tls_with_a_client_certificate(certificates: Path, warehouse: Warehouse) -> None:
     with tls_server(certificates, tls_config(certificates)) as (_, settings):
         assert read_all(settings) == ALL
-        wanted = IngestSettings(stream=STREAM, server=settings, warehouse=Warehouse(dir=tmp_path))
-        assert ingest(here, wanted).messages == COUNT
+        assert archived(warehouse, STREAM, server=settings).messages == COUNT
 
         no_certificate = settings.model_copy(update={"tls_cert": None, "tls_key": None})
         # The server's alert comes or, if it hung up first, the broken connection.
@@ -218,15 +217,13 @@ def test_certificate_files_that_cannot_be_used(
 ) -> None:
     path = tmp_path / "file.pem"
     match content:
-        case None:
-            pass
         case "other":
             path.write_bytes((certificates / "server.key").read_bytes())
         case "locked":
-            lock = ["openssl", "ec", "-aes256", "-passout", "pass:sesame", "-out", str(path)]
-            plain = certificates / "client.key"
-            subprocess.run([*lock, "-in", str(plain)], check=True, capture_output=True)
-        case _:
+            lock = ["openssl", "ec", "-aes256", "-passout", "pass:sesame", "-out", path]
+            lock += ["-in", certificates / "client.key"]
+            subprocess.run(lock, check=True, capture_output=True)
+        case str():
             path.write_text(content)
     given = client_files(certificates) | {field: path}
     assert str(path) in why_refused(NatsSettings(servers="nats://127.0.0.1:1", **given))
@@ -241,6 +238,7 @@ class Eavesdropper:
         self.got = b""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
+        self.url = f"nats://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def _serve(self) -> None:
@@ -282,10 +280,9 @@ def test_no_word_to_a_server_without_tls(
     certificates: Path, scheme: str, has_ca: bool, given: dict[str, str]
 ) -> None:
     with Eavesdropper({}) as server:
-        more = {"tls_ca": certificates / "ca.pem"} if has_ca else {}
-        settings = NatsSettings.model_validate(
-            {"servers": f"{scheme}://127.0.0.1:{server.port}", "connect_timeout": 1} | more | given
-        )
+        ca = certificates / "ca.pem" if has_ca else None
+        url = f"{scheme}://127.0.0.1:{server.port}"
+        settings = reaching(server, servers=url, connect_timeout=1, tls_ca=ca, **given)
         assert "doesn't offer TLS" in why_refused(settings)
     assert server.got == b""
 
@@ -294,11 +291,9 @@ def test_no_word_to_a_server_without_tls(
 def test_what_a_server_says_in_clear_is_not_believed(certificates: Path, offer: str) -> None:
     """It says that it has TLS, and then has none: a handshake goes out, and no credentials."""
     with Eavesdropper({offer: True}) as server:
-        settings = NatsSettings.model_validate(
-            {"servers": f"tls://127.0.0.1:{server.port}", "connect_timeout": 0.25}
-            | {"tls_ca": certificates / "ca.pem", "user": "u", "password": "sesame"}
-        )
-        why_refused(settings)
+        given = {"tls_ca": certificates / "ca.pem", "user": "u", "password": "sesame"}
+        url = f"tls://127.0.0.1:{server.port}"
+        why_refused(reaching(server, servers=url, connect_timeout=0.25, **given))
     assert server.got.startswith(b"\x16\x03")  # a TLS record
     assert b"sesame" not in server.got
     assert b"CONNECT" not in server.got
@@ -336,31 +331,25 @@ def test_an_nkey(tmp_path: Path) -> None:
         assert seed(user)[:20].decode() not in told
 
 
+LOGIN, USER = {"user": "u", "password": "sesame"}, "user: u, password: sesame"
+OF_ACCOUNT = f"accounts {{ A {{ jetstream: enabled, users [ {{ {USER} }} ] }} }}"
+
+
 @pytest.mark.parametrize(
     ("config", "given"),
     [
         pytest.param("authorization { token: sesame }", {"token": "sesame"}, id="token"),
-        pytest.param(
-            "authorization { user: u, password: sesame }",
-            {"user": "u", "password": "sesame"},
-            id="user",
-        ),
-        pytest.param(
-            "accounts { A { jetstream: enabled, users [ { user: u, password: sesame } ] } }",
-            {"user": "u", "password": "sesame"},
-            id="user-of-an-account",
-        ),
+        pytest.param(f"authorization {{ {USER} }}", LOGIN, id="user"),
+        pytest.param(OF_ACCOUNT, LOGIN, id="user-of-an-account"),
     ],
 )
 def test_words(config: str, given: dict[str, str]) -> None:
     with run_nats_server(config) as server:
         fill(servers=server.url, **given)
-        settings = NatsSettings.model_validate({"servers": server.url} | given)
-        assert read_all(settings) == ALL
-        wrong = {name: "wrong" for name in given if name != "user"}
-        others = NatsSettings.model_validate({"servers": server.url} | given | wrong)
-        assert "wrong" not in why_refused(others, "credentials-refused")
-        why_refused(NatsSettings(servers=server.url), "needs-credentials")
+        assert read_all(reaching(server, **given)) == ALL
+        wrong = given | {name: "wrong" for name in given if name != "user"}
+        assert "wrong" not in why_refused(reaching(server, **wrong), "credentials-refused")
+        why_refused(reaching(server), "needs-credentials")
         # A URL may hold them too; no message shows it.
         in_url = server.url.replace("nats://", f"nats://{':'.join(given.values())}@")
         assert read_all(NatsSettings(servers=in_url)) == ALL
@@ -384,9 +373,7 @@ def test_the_rights_that_reading_takes() -> None:
     """
     with run_nats_server(config) as server:
         fill(servers=server.url, user="all", password="p")  # noqa: S106 - the config's above
-        settings = NatsSettings.model_validate(
-            {"servers": server.url, "user": "reader", "password": "p", "connect_timeout": 1}
-        )
+        settings = reaching(server, user="reader", password="p", connect_timeout=1)  # noqa: S106
         assert read_all(settings) == ALL
         assert stream_origins(settings.model_copy(update={"user": "lister"})) == {STREAM: []}
         with pytest.raises(ArchiveError):
@@ -412,10 +399,9 @@ class Realm:
         self.operator, self.account = new_key("operator"), new_key("account")
         self.system = new_key("account")
 
-    def config(self, account_expires: int | None = None) -> str:
-        return operator_config(
-            self.operator, self.account, self.system, self.folder, expires=account_expires
-        )
+    def config(self, expires: int | None = None) -> str:
+        keys = (self.operator, self.account, self.system)
+        return operator_config(*keys, self.folder, expires=expires)
 
     def creds(self, name: str, expires: int | None = None, signer: Any = None) -> Path:
         user = new_key("user")
@@ -444,7 +430,7 @@ def test_credentials_files(realm: Realm) -> None:
 
 
 def test_an_account_that_expired(realm: Realm) -> None:
-    with run_nats_server(realm.config(account_expires=int(time.time()) - 60)) as server:
+    with run_nats_server(realm.config(expires=int(time.time()) - 60)) as server:
         expired = NatsSettings(servers=server.url, creds=realm.creds("user"))
         why_refused(expired, "credentials-refused")
 
@@ -470,12 +456,9 @@ def test_credentials_that_expire_in_mid_read(realm: Realm) -> None:
         fill(servers=server.url, user_credentials=str(realm.creds("good")))
         short = realm.creds("short", expires=int(time.time()) + 4)
         nats = NatsSettings(servers=server.url, creds=short, patience=120)
-        settings = JetStreamSettings(stream=STREAM, batch=5)
 
         async def read() -> None:
-            async with connection(nats) as client:
-                state = await stream_state(client, STREAM)
-            async for _ in read_range(nats, settings, 1, state.last, state):
+            async for _ in batches_of(nats, STREAM, batch=5):
                 await asyncio.sleep(1)  # ten batches: longer than the credentials live
 
         started = time.monotonic()
@@ -498,9 +481,8 @@ system_account: S
 
 def leaf_node_port(server: NatsServer) -> int:
     """Where a server that was told port -1 listens for leaf nodes; only its log says so."""
-    found = re.search(r"leafnode connections on 127\.0\.0\.1:(\d+)", server.log.read_text())
-    assert found is not None, server.log.read_text()
-    return int(found[1])
+    (port,) = re.findall(r"leafnode connections on 127\.0\.0\.1:(\d+)", server.log.read_text())
+    return int(port)
 
 
 def test_a_domain() -> None:
@@ -511,14 +493,12 @@ def test_a_domain() -> None:
         behind = f"leafnodes {{ remotes [ {{ {remote} }} ] }}\njetstream {{ domain: leaf }}"
         with run_nats_server(ACCOUNTS + behind) as leaf:
             fill(servers=leaf.url, user="u", password="p")  # noqa: S106 - the config's above
-            given = {"servers": hub.url, "user": "u", "password": "p"}
-            through_hub = NatsSettings.model_validate(given | {"domain": "leaf"})
-            until_it_answers(through_hub)
-            assert read_all(through_hub) == ALL
-            assert STREAM in why_refused(NatsSettings.model_validate(given), "no-stream")
-            nowhere = through_hub.model_copy(update={"domain": "nowhere"})
+            through_hub = partial(reaching, hub, user="u", password="p")  # noqa: S106 - as above
+            until_it_answers(through_hub(domain="leaf"))
+            assert read_all(through_hub(domain="leaf")) == ALL
+            assert STREAM in why_refused(through_hub(), "no-stream")
             with refused(ArchiveError, "stream-refused", reason="domain-not-reached"):
-                read_all(nowhere)
+                read_all(through_hub(domain="nowhere"))
 
 
 def until_it_answers(settings: NatsSettings) -> None:

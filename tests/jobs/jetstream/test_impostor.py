@@ -16,17 +16,15 @@ from typing import Any
 import pytest
 
 from jobs.errors import ArchiveError
-from jobs.ingest import ingest
 from jobs.jetstream.connection import LARGEST_MESSAGE, connection
 from jobs.jetstream.pull import Delivered
 from jobs.jetstream.stream import JetStreamSettings, counts_by_subject, stream_state
 from jobs.settings.connection import NatsSettings
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.source import StreamSource
 from nats_transform.kernel.coverage import Coverage
 from tests.support.impostor import INFO, INFO_OF_STREAM, Impostor, message, serving
-from tests.support.jobs import HERE
+from tests.support.jobs import archived
 from tests.support.refused import refused
 from tests.support.spark_cluster import children, family
 
@@ -38,8 +36,7 @@ def reading(impostor: Impostor, folder: Path, patience: float = 5) -> None:
     """Ingests the stream S."""
     with serving(impostor):
         nats = NatsSettings(servers=impostor.url, connect_timeout=2, patience=patience)
-        warehouse = Warehouse(dir=folder / "w")
-        ingest(HERE, IngestSettings(stream="S", server=nats, warehouse=warehouse))
+        archived(Warehouse(dir=folder / "w"), server=nats)
 
 
 def once(text: bytes) -> Pieces:
@@ -130,6 +127,10 @@ def with_state(**more: Any) -> dict[str, Any]:
     return {"STREAM.INFO": {**INFO_OF_STREAM, "state": {**STATE, **more}}}
 
 
+def with_config(**config: Any) -> dict[str, Any]:
+    return {"STREAM.INFO": {**INFO_OF_STREAM, "config": config}}
+
+
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
@@ -138,16 +139,8 @@ def with_state(**more: Any) -> dict[str, Any]:
         pytest.param({"STREAM.INFO": b"{"}, "it is not JSON", id="half"),
         pytest.param({"STREAM.INFO": b"{" * 9999}, "it is not JSON", id="deep"),
         pytest.param({"STREAM.INFO": {**INFO_OF_STREAM, "config": 1}}, "config: ", id="config"),
-        pytest.param(
-            {"STREAM.INFO": {**INFO_OF_STREAM, "config": {"name": "../S"}}},
-            "config.name: ",
-            id="name",
-        ),
-        pytest.param(
-            {"STREAM.INFO": {**INFO_OF_STREAM, "config": {"name": "S", "max_age": "1"}}},
-            "config.max_age: ",
-            id="limit",
-        ),
+        pytest.param(with_config(name="../S"), "config.name: ", id="name"),
+        pytest.param(with_config(name="S", max_age="1"), "config.max_age: ", id="limit"),
         pytest.param(with_state(messages="3"), "state.messages: ", id="text"),
         pytest.param(with_state(messages=True), "state.messages: ", id="bool"),
         pytest.param(with_state(bytes=1.5), "state.bytes: ", id="fraction"),
@@ -206,9 +199,8 @@ def test_sequences_up_to_the_sky(count: int) -> None:
     impostor = Impostor(answers=answers, messages=last)
     impostor.pieces = lambda inbox, sid: iter([message(inbox, sid, impostor.first, 1)])
     with serving(impostor):
-        source = StreamSource(
-            NatsSettings(servers=impostor.url), JetStreamSettings(stream="S"), 1_000_000
-        )
+        nats, settings = NatsSettings(servers=impostor.url), JetStreamSettings(stream="S")
+        source = StreamSource(nats, settings, 1_000_000)
         spans = source.plan(Coverage.of([]))
         assert 200 < len(spans) < 300
         assert [spans[0].first, spans[-1].last] == [1, last]
@@ -238,10 +230,9 @@ def test_spark_ends_when_it_is_told(tmp_path: Path) -> None:
     impostor.messages = last
     impostor.pieces = lambda inbox, sid: iter([message(inbox, sid, impostor.first, 1)])
     with serving(impostor):
-        command = [sys.executable, "-m", "nats_transform", "ingest", "--stream", "S", "--master"]
-        program = subprocess.Popen(
-            [*command, "local[2]", "--server", impostor.url], cwd=tmp_path, stderr=subprocess.PIPE
-        )
+        command = [sys.executable, "-m", "nats_transform", "ingest", "--stream", "S"]
+        command += ["--master", "local[2]", "--server", impostor.url]
+        program = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE)
         while not children(family(program.pid), b"pyspark.daemon"):
             assert program.poll() is None
             time.sleep(0.1)

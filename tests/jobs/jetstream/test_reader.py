@@ -27,17 +27,17 @@ from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
-from jobs.jetstream.reader import read_range
-from jobs.jetstream.stream import JetStreamSettings, StreamState, split, stream_state
+from jobs.jetstream.stream import JetStreamSettings, StreamState, split
 from jobs.settings.connection import NatsSettings
 from jobs.sources.source import StreamSource
 from jobs.warehouse.rows import SCHEMA
 from nats_transform.kernel.coverage import Coverage
 from tests.support.archive import BYTES_OF
+from tests.support.awaiting import awaited
 from tests.support.network import network
 from tests.support.refused import refused
 from tests.support.restarting import restart
-from tests.support.streams import Stream, column_of
+from tests.support.streams import Stream, batches_of, column_of
 
 pytestmark = pytest.mark.server
 
@@ -104,7 +104,6 @@ def test_times_are_exact(stream: Any) -> None:
     rows = read_rows(stream.server, stream.name)
     for row in rows:
         message = stream.run(lambda js, seq=row.seq: js.get_msg(stream.name, seq))
-        assert message.time is not None
         micros = (row.ts.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
         assert micros == row.ts_ns // 1000
         assert abs(row.ts_ns / 1e9 - message.time.timestamp()) < 1e-3
@@ -176,12 +175,8 @@ def test_a_range_of_time(shared_stream: Any) -> None:
     # Options are in microseconds: a bound between messages takes those at or after it.
     since = datetime.fromtimestamp(rows[30].ts_ns // 1000 / 1e6, UTC)
     until = datetime.fromtimestamp(rows[60].ts_ns // 1000 / 1e6, UTC) + timedelta(microseconds=1)
-    found = read_rows(
-        shared_stream.server,
-        shared_stream.name,
-        since=since.isoformat(),
-        until=until.isoformat(),
-    )
+    given = {"since": since.isoformat(), "until": until.isoformat()}
+    found = read_rows(shared_stream.server, shared_stream.name, **given)
     low, high = (int(m.timestamp() * 1e6) * 1000 for m in (since, until))
     expected = [row.seq for row in rows if low <= row.ts_ns < high]
     assert [row.seq for row in found] == expected
@@ -235,10 +230,7 @@ def test_nothing_is_left_and_nobody_is_disturbed(stream: Any, nats: NatsSettings
     state = stream.info().state
     assert len(column_of(nats, stream.name, "seq")) == 100
 
-    async def look(js: Any) -> Any:
-        return await js.consumers_info(stream.name)
-
-    (after,) = stream.run(look)
+    (after,) = stream.run(lambda js: js.consumers_info(stream.name))
     assert after.name == "d"
     for name in ("ack_floor", "delivered", "num_pending", "num_ack_pending"):
         assert getattr(after, name) == getattr(before, name), name
@@ -256,20 +248,13 @@ def test_a_server_that_restarts_in_mid_read(
         stream = make_stream(server=server)
         stream.count(3000)
         nats = NatsSettings(servers=server.url, patience=30)
-        settings = JetStreamSettings(stream=stream.name, batch=100)
 
         async def read() -> list[int]:
-            async with connection(nats) as client:
-                state = await stream_state(client, stream.name)
-            found: list[int] = []
-            away = None
-            async for batch in read_range(nats, settings, 1, 3000, state):
+            found, away = list[int](), None
+            async for batch in batches_of(nats, stream.name, batch=100):
                 found += batch.column("seq").to_pylist()
                 if away is None and len(found) >= 500:
-                    away = asyncio.get_running_loop().run_in_executor(
-                        None, restart, server, how, 0.5
-                    )
-            assert away is not None
+                    away = asyncio.create_task(asyncio.to_thread(restart, server, how, 0.5))
             await away
             return found
 
@@ -298,16 +283,12 @@ def test_ranges_of_a_stream_that_limits_consumers(
     config = json.dumps({"name": stream.name, "subjects": [f"{stream.name}.>"]} | limits).encode()
     stream.run(lambda js: js._api_request(f"$JS.API.STREAM.CREATE.{stream.name}", config))
     stream.count(3000)
-    settings = JetStreamSettings(stream=stream.name, batch=100)
+
+    async def one(first: int) -> list[int]:
+        batches = batches_of(nats, stream.name, first, first + 999, batch=100)
+        return [seq async for batch in batches for seq in batch.column("seq").to_pylist()]
 
     async def read() -> list[int]:
-        async with connection(nats) as client:
-            state = await stream_state(client, stream.name)
-
-        async def one(first: int) -> list[int]:
-            batches = read_range(nats, settings, first, first + 999, state)
-            return [seq async for batch in batches for seq in batch.column("seq").to_pylist()]
-
         return [*itertools.chain.from_iterable(await asyncio.gather(*map(one, (1, 1001, 2001))))]
 
     assert asyncio.run(read()) == [*range(1, 3001)]
@@ -316,7 +297,6 @@ def test_ranges_of_a_stream_that_limits_consumers(
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "made-anew"])
 def test_a_stream_that_vanishes_in_mid_read(stream: Any, nats: NatsSettings, again: bool) -> None:
     stream.count(1000)
-    settings = JetStreamSettings(stream=stream.name, batch=10)
 
     async def vanish(js: Any) -> None:
         await js.delete_stream(stream.name)
@@ -324,10 +304,8 @@ def test_a_stream_that_vanishes_in_mid_read(stream: Any, nats: NatsSettings, aga
             await js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"])
 
     async def read() -> None:
-        async with connection(nats) as client:
-            state = await stream_state(client, stream.name)
         gone = False
-        async for _ in read_range(nats, settings, 1, 1000, state):
+        async for _ in batches_of(nats, stream.name, batch=10):
             if not gone:
                 gone = True
                 thread = threading.Thread(target=stream.run, args=(vanish,))
@@ -345,12 +323,9 @@ def test_a_server_that_stays_away(make_stream: Any, monkeypatch: pytest.MonkeyPa
         stream = make_stream(server=server)
         stream.count(100)
         nats = NatsSettings(servers=server.url, patience=1)
-        settings = JetStreamSettings(stream=stream.name, batch=10)
 
         async def read() -> None:
-            async with connection(nats) as client:
-                state = await stream_state(client, stream.name)
-            async for _ in read_range(nats, settings, 1, 100, state):
+            async for _ in batches_of(nats, stream.name, batch=10):
                 server.stop()
 
         with refused(ArchiveError, "read-no-answer", patience=1.0):
@@ -412,13 +387,8 @@ def test_a_user_who_may_not_ask_is_told_so() -> None:
     with run_nats_server(user) as server:
         given = {"user": "a", "password": "b", "connect_timeout": 0.5}
         nats = NatsSettings.model_validate({"servers": server.url} | given)
-
-        async def ask() -> None:
-            async with connection(nats) as client:
-                await stream_state(client, "S")
-
         with refused(ArchiveError, "stream-refused", reason="not-allowed"):
-            asyncio.run(ask())
+            column_of(nats, "S", "seq")
 
 
 def state(messages: int, size: int, first: int, last: int) -> StreamState:
@@ -446,19 +416,15 @@ def test_split(first: int, last: int, of: StreamState, readers: int, expected: i
         assert all(b + 1 == a for (_, b), (a, _) in itertools.pairwise(ranges))
 
 
-def test_what_was_published_before_a_flush_was_delivered(nats: NatsSettings) -> None:
-    async def work() -> set[int]:
-        async with connection(nats) as client:
-            subscription = await client.subscribe("flushed")
-            arrived = set()
-            for rounds in range(1, 101):
-                for _ in range(500):
-                    await client.publish("flushed", b"")
-                await client.flush()
-                arrived.add(subscription.pending_msgs - 500 * rounds)
-            return arrived
-
-    assert asyncio.run(work()) == {0}
+@awaited
+async def test_what_was_published_before_a_flush_was_delivered(nats: NatsSettings) -> None:
+    async with connection(nats) as client:
+        subscription = await client.subscribe("flushed")
+        for rounds in range(1, 101):
+            for _ in range(500):
+                await client.publish("flushed", b"")
+            await client.flush()
+            assert subscription.pending_msgs == 500 * rounds
 
 
 def test_a_timeout_after_another_request_was_refused() -> None:
@@ -467,9 +433,7 @@ def test_a_timeout_after_another_request_was_refused() -> None:
     class Silent:
         settings = NatsSettings(servers="nats://h")
         is_closed = False
-        last_error = nats_errors.Error(
-            'nats: permissions violation for publish to "$sys.req.user.info"'
-        )
+        last_error = nats_errors.Error('nats: permissions violation for publish to "$sys.x"')
 
         async def request(self, *_: Any, **__: Any) -> Any:
             raise nats_errors.TimeoutError

@@ -18,15 +18,13 @@ import pytest
 from nats import connect
 
 from jobs.errors import ArchiveError
-from jobs.ingest import ingest
 from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.jetstream.stream import count_from, last_message, message_at
-from jobs.session import SessionOnDemand
 from jobs.settings.connection import NatsSettings
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from tests.support.impostor import INFO_OF_STREAM, Impostor, serving
+from tests.support.jobs import archived
 from tests.support.network import network
 from tests.support.spark_cluster import free_port
 
@@ -107,9 +105,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.slow
-def test_a_replica_that_lags_behind_is_not_read(
-    cluster: Cluster, here: SessionOnDemand, tmp_path: Path
-) -> None:
+def test_a_replica_that_lags_behind_is_not_read(cluster: Cluster, warehouse: Warehouse) -> None:
     """The server puts one of three consumers there, where most messages don't exist yet."""
 
     async def look() -> tuple[list[int], list[tuple[int, int] | None]]:
@@ -123,8 +119,7 @@ def test_a_replica_that_lags_behind_is_not_read(
     assert counts == [last] * 4
     assert [end and end[0] for end in ends] == [last, last]
     assert cluster.lagging() == {"n2"}, "it has caught up too early: nothing was tested"
-    settings = IngestSettings(stream=STREAM, server=cluster.nats, warehouse=Warehouse(dir=tmp_path))
-    assert ingest(here, settings).messages == last
+    assert archived(warehouse, STREAM, server=cluster.nats).messages == last
 
 
 @pytest.mark.parametrize(
