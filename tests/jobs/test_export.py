@@ -17,22 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.export import ExportResult, export
-from jobs.ingest import ingest
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.stream import StreamState
 from jobs.settings.export import ExportSettings
-from jobs.settings.ingest import IngestSettings
-from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.transform import transform
 from nats_transform import AccountMappings, Fate
 from nats_transform.backup.archive import read_head
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import load
 from nats_transform.mappings.subject import decode, encode
-from tests.support.jobs import HERE
+from tests.support.jobs import archived, transformed
 from tests.support.stream_backups import back_up, messages_of, restore, state_of_stream
 from tests.support.streams import Raw, Stream, new_stream
 
@@ -103,9 +99,8 @@ class Moving:
             )
         )
         self.mappings = load(self.mapping)
-        settings = {"stream": name, "warehouse": self.warehouse}
-        ingest(HERE, IngestSettings(backup=self.backup, **settings))
-        self.transformed = transform(HERE, TransformSettings(mapping=self.mapping, **settings))
+        archived(self.warehouse, name, backup=self.backup)
+        self.transformed = transformed(self.warehouse, self.mapping, stream=name)
 
     @staticmethod
     async def _consume(js: Any, filters: dict[str, str | None]) -> None:
@@ -148,7 +143,6 @@ def expected(moving: Moving, rows: list[dict[str, Any]]) -> list[dict[str, Any]]
             decode(row["subject"]), stream=moving.name, seq=row["seq"], seed=0
         )
         if outcome.fate in (Fate.MAPPED, Fate.UNMATCHED):
-            assert outcome.subject is not None
             found.append(row | {"subject": encode(outcome.subject)})
     return found
 
@@ -198,12 +192,10 @@ def test_thirty_thousand_messages(
 ) -> None:
     """All of a large stream, and its archive is that of the live stream."""
     moving = Moving(nats_server, tmp_path, many(30_000))
-    live = {"server": {"servers": nats_server.url}, "stream": moving.name}
-    elsewhere = Warehouse(dir=tmp_path / "live")
-    wanted = IngestSettings.model_validate(live | {"warehouse": elsewhere})
-    found = ingest(HERE, wanted)
-    archived = ingest(HERE, wanted.model_copy(update={"warehouse": moving.warehouse}))
-    assert (found.digest, found.messages) == (archived.digest, archived.messages)
+    places = (Warehouse(dir=tmp_path / "live"), moving.warehouse)
+    server = {"servers": nats_server.url}
+    live, backup = (archived(place, moving.name, server=server) for place in places)
+    assert (live.digest, live.messages) == (backup.digest, backup.messages)
     original = messages_of(nats_server.url, moving.state())
     moving.export("all")
     state = restore(other_server.url, tmp_path / "all", name=f"{moving.name}-all")

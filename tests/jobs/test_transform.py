@@ -21,30 +21,30 @@ from benchmarks.frames import read
 from jobs import gate
 from jobs.errors import ArchiveError, ConcurrentWrite
 from jobs.files.division import plan
-from jobs.session import SessionOnDemand, Spark
-from jobs.settings.spark import SparkSettings
+from jobs.session import Spark
 from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
 from jobs.warehouse import specs, tables
 from jobs.warehouse.paths import NAMESPACE
-from nats_transform import AccountMappings, Destination, Fate, Mapping
+from nats_transform import Fate
 from nats_transform.config import mapping_version
 from nats_transform.mappings.subject import encode
 from nats_transform.spark import digest
 from tests.support.archive import Row, archive, message
+from tests.support.jobs import HERE
 from tests.support.refused import refused
+from tests.support.rules import mappings as account
 
 pytestmark = pytest.mark.spark
 
 DAY = date(2026, 3, 1)
 SUBJECTS = ["shop.eu.42", "shop.us.7", "drop.x", "other", "a..b", None]
-MAPPINGS = AccountMappings(
-    [
-        Mapping(
-            "shop.*.*", [Destination("v1.$2.$1", 60), Destination("v2.{{partition(4,2)}}", 40)]
-        ),
-        Mapping("drop.>", [Destination("kept.>", 50), Destination("drop.>", 0)]),
-    ]
+MAPPINGS = account(
+    {
+        "shop.*.*": [("v1.$2.$1", 60), ("v2.{{partition(4,2)}}", 40)],
+        "drop.>": [("kept.>", 50), ("drop.>", 0)],
+    }
 )
 
 
@@ -63,23 +63,23 @@ def messages(count: int = 300) -> list[Row]:
     ]
 
 
-def settings(warehouse: tables.Warehouse, **more: Any) -> TransformSettings:
+def settings(warehouse: Warehouse, **more: Any) -> TransformSettings:
     return TransformSettings(stream="S", mapping=Path("unused"), warehouse=warehouse, **more)
 
 
 @pytest.fixture(params=["process", "spark"])
 def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Spark:
     """What does the work: this process, or the session of the tests."""
-    return SessionOnDemand(SparkSettings()) if request.param == "process" else spark
+    return HERE if request.param == "process" else spark
 
 
-def published(spark: SparkSession, warehouse: tables.Warehouse) -> list[Row]:
+def published(spark: SparkSession, warehouse: Warehouse) -> list[Row]:
     table = tables.open_table(warehouse, specs.TRANSFORMED)
     return [r.asDict() for r in read(spark, table, specs.TRANSFORMED).collect()]
 
 
 def test_rows_counts_digest_and_properties(
-    spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
+    spark: SparkSession, engine: Spark, warehouse: Warehouse
 ) -> None:
     rows = messages()
     archive(warehouse, rows)
@@ -104,28 +104,24 @@ def test_rows_counts_digest_and_properties(
     assert result.days == (DAY, DAY + timedelta(days=1), DAY + timedelta(days=2))
 
     table = tables.open_table(warehouse, specs.TRANSFORMED)
-    assert result.snapshot_id == table.current_snapshot().snapshot_id
-    again = read(spark, table, specs.TRANSFORMED)
-    assert str(digest.digest(again)) == result.digest
-    properties = tables.snapshot_properties(table)
-    assert (
-        properties.items()
-        >= {
-            "mapping-version": mapping_version(MAPPINGS, 7),
-            "checks": str(result.report),
-            "run-id": "r1",
-            "seed": "7",
-            "digest": result.digest,
-            "mapped": str(result.fates["mapped"]),
-            "input-snapshot": str(result.input_snapshot),
-        }.items()
-    )
+    assert result.snapshot_id == tables.snapshot_id(table)
+    assert str(digest.digest(read(spark, table, specs.TRANSFORMED))) == result.digest
+    told = {
+        "mapping-version": mapping_version(MAPPINGS, 7),
+        "checks": str(result.report),
+        "run-id": "r1",
+        "seed": "7",
+        "digest": result.digest,
+        "mapped": str(result.fates["mapped"]),
+        "input-snapshot": str(result.input_snapshot),
+    }
+    assert tables.snapshot_properties(table).items() >= told.items()
     source = tables.open_table(warehouse, specs.MESSAGES)
-    assert result.input_snapshot == source.current_snapshot().snapshot_id
+    assert result.input_snapshot == tables.snapshot_id(source)
 
 
 def test_a_rerun_replaces_only_its_days(
-    spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
+    spark: SparkSession, engine: Spark, warehouse: Warehouse
 ) -> None:
     archive(warehouse, messages())
     old = transform(engine, settings(warehouse), MAPPINGS).mapping_version
@@ -139,9 +135,7 @@ def test_a_rerun_replaces_only_its_days(
     assert {r["mapping_version"] for r in there if r["day"] != second} == {old}
 
 
-def test_a_day_without_messages(
-    spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
-) -> None:
+def test_a_day_without_messages(spark: SparkSession, engine: Spark, warehouse: Warehouse) -> None:
     archive(warehouse, messages())
     result = transform(engine, settings(warehouse, first_day=date(2020, 1, 1)), MAPPINGS)
     assert (result.messages, result.days, result.digest) == (0, (), "0" * 16)
@@ -149,7 +143,7 @@ def test_a_day_without_messages(
 
 
 def test_days_that_someone_else_changed(
-    spark: SparkSession, warehouse: tables.Warehouse, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive(warehouse, messages())
     publish = gate.publish
@@ -176,7 +170,7 @@ def test_days_that_someone_else_changed(
     ],
 )
 def test_sequences_that_cannot_be(
-    engine: Spark, warehouse: tables.Warehouse, place: int, change: Row, what: str
+    engine: Spark, warehouse: Warehouse, place: int, change: Row, what: str
 ) -> None:
     rows = messages()
     archive(warehouse, [*rows, rows[place] | change])
@@ -185,7 +179,7 @@ def test_sequences_that_cannot_be(
     assert written(warehouse) == []
 
 
-def foreign(warehouse: tables.Warehouse, schema: pa.Schema, *partitions: str) -> Table:
+def foreign(warehouse: Warehouse, schema: pa.Schema, *partitions: str) -> Table:
     """A table `messages` that another tool made."""
     catalog = tables.open_catalog(warehouse, create=True)
     table = catalog.create_table((NAMESPACE, "messages"), schema)
@@ -224,7 +218,7 @@ THEIRS = pa.schema(
 )
 def test_a_table_that_is_not_ours(
     spark: SparkSession,
-    warehouse: tables.Warehouse,
+    warehouse: Warehouse,
     change: dict[str, pa.DataType | None],
     partitions: tuple[str, ...],
     told: dict[str, Any],
@@ -239,9 +233,7 @@ def test_a_table_that_is_not_ours(
     assert not tables.open_catalog(warehouse).table_exists("nats.transformed_messages")
 
 
-def test_a_table_that_will_do(
-    spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
-) -> None:
+def test_a_table_that_will_do(spark: SparkSession, engine: Spark, warehouse: Warehouse) -> None:
     """Of another tool, with fewer columns than ours and one of its own."""
     table = foreign(warehouse, THEIRS, "stream", "day")
     rows = messages(30)
@@ -255,7 +247,7 @@ def test_a_table_that_will_do(
 
 
 def test_files_of_a_day(
-    spark: SparkSession, engine: Spark, warehouse: tables.Warehouse, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, engine: Spark, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many small files of several days become one a day, or as many as its bytes ask for."""
     table = tables.open_table(warehouse, specs.MESSAGES, create=True)
@@ -281,10 +273,10 @@ def test_files_of_a_day(
 
 
 def test_subjects_that_are_not_utf8(
-    spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
+    spark: SparkSession, engine: Spark, warehouse: Warehouse
 ) -> None:
     subjects = ["shop.\udcff.7", "\udcc3", "shop.é.\\", "x.y"]
-    mappings = AccountMappings([Mapping("shop.*.*", [Destination("v.{{left(1,1)}}.$2")])])
+    mappings = account({"shop.*.*": "v.{{left(1,1)}}.$2"})
     start = datetime(2026, 3, 1, tzinfo=UTC)
     archive(warehouse, [message(n, s, start) for n, s in enumerate(subjects, 1)])
     result = transform(engine, settings(warehouse), mappings)
@@ -302,11 +294,10 @@ def test_subjects_that_are_not_utf8(
     assert len(there) == 4
 
 
-def test_an_unknown_stream(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+def test_an_unknown_stream(spark: SparkSession, warehouse: Warehouse) -> None:
     archive(warehouse, messages())
-    elsewhere = settings(warehouse).model_copy(update={"stream": "T"})
     with refused(ArchiveError, "no-messages-of-stream", stream="T"):
-        transform(spark, elsewhere, MAPPINGS)
+        transform(spark, settings(warehouse).model_copy(update={"stream": "T"}), MAPPINGS)
 
 
 @pytest.mark.parametrize("seed", [2**63, -(2**63) - 1])
@@ -315,5 +306,5 @@ def test_a_seed_that_no_row_of_mapping_versions_can_hold(seed: int) -> None:
         TransformSettings(stream="S", mapping=Path("unused"), seed=seed)
 
 
-def written(warehouse: tables.Warehouse) -> list[Path]:
+def written(warehouse: Warehouse) -> list[Path]:
     return list((warehouse.folder / "nats" / "transformed_messages" / "data").rglob("*.parquet"))

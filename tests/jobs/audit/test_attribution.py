@@ -13,7 +13,7 @@ import pytest
 
 from jobs.audit.result import AuditError, AuditResult
 from jobs.settings.audit import Published
-from jobs.warehouse import tables
+from jobs.settings.warehouse import Warehouse
 from nats_transform import AccountMappings, Fate
 from nats_transform.audit import MappingAudit, Verdict
 from tests.jobs.audit import rehearsal
@@ -57,9 +57,9 @@ def sent() -> list[tuple[dict[str, Any], dict[str, Any] | None, Any]]:
 
 
 @pytest.fixture(scope="module")
-def warehouse(sent: Sequence[Any], tmp_path_factory: pytest.TempPathFactory) -> tables.Warehouse:
+def warehouse(sent: Sequence[Any], tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Two streams: IN as published, OUT as it came out with a stranger's messages among it."""
-    warehouse = tables.Warehouse(dir=tmp_path_factory.mktemp("observed"))
+    warehouse = Warehouse(dir=tmp_path_factory.mktemp("observed"))
     published = [before for before, _, _ in sent]
     came_out = [after for _, after, _ in sent if after is not None]
     strange = [
@@ -69,9 +69,7 @@ def warehouse(sent: Sequence[Any], tmp_path_factory: pytest.TempPathFactory) -> 
     return warehouse
 
 
-def observe(
-    warehouse: tables.Warehouse, mappings: AccountMappings = MAPPINGS, **more: Any
-) -> AuditResult:
+def observe(warehouse: Warehouse, mappings: AccountMappings = MAPPINGS, **more: Any) -> AuditResult:
     return rehearsal.observe(warehouse, mappings, **more)
 
 
@@ -81,7 +79,7 @@ def rule_of(result: AuditResult, source: str, cluster: str | None) -> MappingAud
 
 
 def test_messages_are_attributed_to_the_destination_that_made_them(
-    warehouse: tables.Warehouse, sent: Sequence[Any]
+    warehouse: Warehouse, sent: Sequence[Any]
 ) -> None:
     result = observe(warehouse, key=2)
     truth = Counter(
@@ -128,7 +126,7 @@ def test_messages_are_attributed_to_the_destination_that_made_them(
     assert shop.split == 11
 
 
-def test_a_configuration_that_was_not_in_force_is_outside(warehouse: tables.Warehouse) -> None:
+def test_a_configuration_that_was_not_in_force_is_outside(warehouse: Warehouse) -> None:
     wrong = account(
         {
             "shop.*.*": [("v1.$1.$2", 50), ("v2.{{partition(4,1)}}.$2", 50)],
@@ -143,7 +141,7 @@ def test_a_configuration_that_was_not_in_force_is_outside(warehouse: tables.Ware
 
 
 def test_the_source_archive_shows_what_was_lost_and_who_else_publishes(
-    warehouse: tables.Warehouse, sent: Sequence[Any]
+    warehouse: Warehouse, sent: Sequence[Any]
 ) -> None:
     result = observe(warehouse, source_stream="IN")
     lose = rule_of(result, "lose", "east")
@@ -159,7 +157,7 @@ def test_the_source_archive_shows_what_was_lost_and_who_else_publishes(
     assert not any("other programs publish" in note for note in result.notes)
 
 
-def test_another_publisher_is_ambiguous(warehouse: tables.Warehouse) -> None:
+def test_another_publisher_is_ambiguous(warehouse: Warehouse) -> None:
     rule = rule_of(observe(warehouse, publishers=("v2.>",)), "shop.*.*", "east")
     canary, stable = rule.destinations
     assert (canary.count, stable.ambiguous) == (0, 0)
@@ -167,9 +165,7 @@ def test_another_publisher_is_ambiguous(warehouse: tables.Warehouse) -> None:
     assert rule.verdict is Verdict.UNDECIDED
 
 
-def test_what_the_archive_does_not_capture(
-    warehouse: tables.Warehouse, sent: Sequence[Any]
-) -> None:
+def test_what_the_archive_does_not_capture(warehouse: Warehouse, sent: Sequence[Any]) -> None:
     captured = ("v2.>", "u.>", "w.>")
     result = observe(warehouse, captured=captured)
     shop = rule_of(result, "shop.*.*", "west")
@@ -194,7 +190,7 @@ def test_days_that_were_never_ingested_are_named(tmp_path: Path) -> None:
         if seq != 60  # of a day that is ingested
     ]
     dump = dumped(tmp_path / "dump.jsonl", rows)
-    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
 
     def notes(day: int) -> str:
         since = START + timedelta(days=day)
@@ -207,7 +203,7 @@ def test_days_that_were_never_ingested_are_named(tmp_path: Path) -> None:
 
 
 def test_clear_messages(tmp_path: Path) -> None:
-    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
     archive(warehouse, [message(n, "u.x", START, stream="OUT") for n in range(5)])
     with refused(AuditError, "no-cluster-names", source="t.>", total=5):
         observe(warehouse)

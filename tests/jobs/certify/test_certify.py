@@ -26,13 +26,13 @@ from nats_transform.config import load_mappings
 from nats_transform.errors import sentence
 from nats_transform.kernel import build, program
 from nats_transform.kernel.library import library
-from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.plan.model import Certified
 from nats_transform.streams.stream import parse_stream
-from tests.support.command import nats_transform
+from tests.support.command import nats_transform, printed
 from tests.support.command import refused as command_refused
 from tests.support.jobs import dumped, ingested
 from tests.support.refused import refused
+from tests.support.rules import mappings
 
 pytestmark = pytest.mark.server
 
@@ -230,14 +230,13 @@ def test_a_server_with_other_mappings_is_found(
     assert all(one.messages and one.predicted != one.seen for one in certificate.divergences)
 
 
+FOUR_PARTITIONS = {"src": "shop.*.eu.*", "dest": "shop.{{partition(4,1)}}.europe.$2"}
+
+
 @pytest.mark.parametrize(
     ("field", "value", "found"),
     [
-        (
-            "subject_transform",
-            {"src": "shop.*.eu.*", "dest": "shop.{{partition(4,1)}}.europe.$2"},
-            ("stored", "SHOP"),
-        ),
+        ("subject_transform", FOUR_PARTITIONS, ("stored", "SHOP")),
         ("subjects", ["shop.*.eu.>"], ("stream", "SHOP")),
         ("republish", None, ("stream", "AUDIT")),
     ],
@@ -270,7 +269,7 @@ def test_a_source_that_is_not_expected_is_waited_for() -> None:
         parse_stream({"name": "A", "subjects": ["foo.>"]}),
         parse_stream({"name": "B", "sources": [{"name": "A"}]}),
     ]
-    block = server.block_of(AccountMappings([]))
+    block = server.block_of(mappings({}))
     seen = server.try_messages(sent, block, streams, None, lambda _: {"A": 20})
     assert {name: len(messages) for name, messages in seen.stored.items()} == {"A": 20, "B": 20}
 
@@ -302,11 +301,8 @@ def test_a_server_with_other_permissions_is_found(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "users.conf").write_text(USERS)
-    monkeypatch.setattr(
-        server,
-        "permissions_of",
-        lambda user: {"publish": ["shop.>", "canary.>"], "subscribe": {"deny": ["shop.0.>"]}},
-    )
+    others = {"publish": ["shop.>", "canary.>"], "subscribe": {"deny": ["shop.0.>"]}}
+    monkeypatch.setattr(server, "permissions_of", lambda user: others)
     certificate = archive.certify(sample=1500, permissions=tmp_path / "users.conf")
     assert divergences(certificate) == {*product(("publish", "subscribe"), ("old", "new"))}
 
@@ -344,7 +340,7 @@ def test_a_server_that_loses_messages_is_found(
 ) -> None:
     made = Archive(tmp_path, ["thin"] * 5)
     made.conf.write_text('mappings { "thin": kept }')
-    serve(server.block_of(AccountMappings([Mapping("thin", [Destination("thin", 0)])])))
+    serve(server.block_of(mappings({"thin": [("thin", 0)]})))
     (one,) = made.certify().divergences
     assert (one.kind, one.about, one.messages) == ("delivery", "thin", 5)
     assert (one.predicted, one.seen) == ("kept", "nobody")
@@ -399,12 +395,11 @@ def test_the_command(archive: Archive, serve: Callable[[str], None]) -> None:
     line = ("certify", "--stream", "S", "--candidate", str(archive.conf), "--sample", "500")
     line += ("--warehouse", str(archive.warehouse.dir))
     page = archive.folder / "page.html"
-    code, out, err = nats_transform(*line, "--report", str(page))
-    assert (code, err) == (0, "")
+    out = printed(*line, "--report", page)
     assert "500 messages of 3,000 tried (16.7 %)" in out
     assert "nats-server does as predicted" in out
     assert "nats-server does as predicted" in page.read_text("utf-8")
-    document = json.loads(nats_transform(*line, "--json")[1])
+    document = json.loads(printed(*line, "--json"))
     assert (document["holds"], document["tried"], document["divergences"]) == (True, 500, [])
     # A plan reads it.
     kept = Certified.model_validate(document)
@@ -417,17 +412,17 @@ def test_the_command(archive: Archive, serve: Callable[[str], None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mappings", "told"),
+    ("text", "told"),
     [
         ('mappings { "a": "" }', sentence("destination-empty", source="'a'")),
         *(("mappings {", "new.conf"), ('{"a": 1}', "new.conf")),
     ],
 )
-def test_a_mistake_is_one_line(archive: Archive, tmp_path: Path, mappings: str, told: str) -> None:
+def test_a_mistake_is_one_line(archive: Archive, tmp_path: Path, text: str, told: str) -> None:
     conf = tmp_path / "new.conf"
-    conf.write_text(mappings)
-    at = ("--stream", "S", "--warehouse", str(archive.warehouse.dir))
-    assert told in command_refused("certify", *at, "--candidate", str(conf))
+    conf.write_text(text)
+    at = ("--stream", "S", "--warehouse", archive.warehouse.dir)
+    assert told in command_refused("certify", *at, "--candidate", conf)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -29,21 +29,19 @@ from benchmarks.frames import read
 from jobs.errors import ArchiveError, JobError
 from jobs.files.storage import Storage
 from jobs.ingest import IngestResult, ingest
-from jobs.session import SessionOnDemand
 from jobs.settings.ingest import DumpColumns, IngestSettings
-from jobs.settings.transform import VerifyTableSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.dump import DumpSource
 from jobs.sources.files import find_files
 from jobs.sources.line import Parser, parse_line
 from jobs.sources.parquet import open_parquet
 from jobs.sources.times import epoch_ns
-from jobs.verify_table import verify_table
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from nats_transform.errors import InvalidValue, NatsTransformError
 from nats_transform.kernel.messages import HEADERS
 from tests.support.archive import rows_of
+from tests.support.jobs import archived, verified
 from tests.support.refused import refused
 
 NOON_NS = 1767355200_123456789
@@ -131,15 +129,19 @@ def test_the_page_names_the_fields_of_a_line() -> None:
     assert {*asked} == named | {"subject_raw", "cluster_raw", "headers_raw"}  # of our own table
 
 
+LINE: dict[str, Any] = {"subject": "a", "ts": 0}
+
+
 class Dumps:
     """A folder for dumps, and the archive that they are ingested into."""
 
-    def __init__(self, folder: Path, warehouse: Warehouse, here: SessionOnDemand) -> None:
-        self.folder, self.warehouse, self.here = folder, warehouse, here
+    def __init__(self, folder: Path, warehouse: Warehouse) -> None:
+        self.folder, self.warehouse = folder, warehouse
 
-    def parquet(self, **columns: Any) -> Path:
+    def parquet(self, file: str = "dump.parquet", **columns: Any) -> Path:
         """A dump with these columns."""
-        path = self.folder / "dump.parquet"
+        path = self.folder / file
+        path.parent.mkdir(exist_ok=True)
         pq.write_table(pa.table(columns), path)
         return path
 
@@ -156,19 +158,15 @@ class Dumps:
         if lines:
             settings["jsonl"] = self.jsonl(*lines)
         settings = {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}
-        return ingest(self.here, IngestSettings(stream="S", warehouse=self.warehouse, **settings))
+        return archived(self.warehouse, **settings)
 
     def rows(self) -> list[Any]:
         return rows_of(self.warehouse)
 
-    def holds(self) -> bool:
-        settings = VerifyTableSettings(stream="S", warehouse=self.warehouse)
-        return verify_table(self.here, settings).holds
-
 
 @pytest.fixture
-def dumps(tmp_path: Path, warehouse: Warehouse, here: SessionOnDemand) -> Dumps:
-    return Dumps(tmp_path, warehouse, here)
+def dumps(tmp_path: Path, warehouse: Warehouse) -> Dumps:
+    return Dumps(tmp_path, warehouse)
 
 
 @pytest.mark.parametrize(
@@ -202,10 +200,16 @@ def wanted(**columns: Any) -> IngestSettings:
     return IngestSettings(stream="S", parquet="given", columns=DumpColumns(**columns))
 
 
+def batches(path: Path, **columns: Any) -> Iterator[pa.RecordBatch]:
+    """What is read of a file."""
+    read, blocks = open_parquet(
+        Storage(), find_files(Storage(), str(path)), wanted(**columns), None
+    )
+    return (batch for block in blocks for batch in read(block))
+
+
 def first_row(path: Path, **columns: Any) -> dict[str, Any]:
-    files = find_files(Storage(), str(path))
-    read, (block,) = open_parquet(Storage(), files, wanted(**columns), None)
-    return next(read(block)).to_pylist()[0]
+    return next(batches(path, **columns)).to_pylist()[0]
 
 
 HEADER_LINE = pa.array([[("a", "1\r\nb: 2")]], pa.map_(S, S))
@@ -267,16 +271,15 @@ def test_parquet_is_numbered_in_file_order(
     """Several files of several row groups, read in blocks smaller than a file."""
     folder = tmp_path / "dump"
     folder.mkdir()
+    subjects = [f"s.{n}" for n in range(15_000)]
     for part in range(3):
-        subjects = [f"s.{part}.{n}" for n in range(5000)]
-        table = pa.table({"subject": subjects, "ts": [0] * 5000, "data": [b"x" * 50] * 5000})
+        columns = {"subject": subjects[5000 * part :][:5000], "ts": [0] * 5000}
+        table = pa.table(columns | {"data": [b"x" * 50] * 5000})
         pq.write_table(table, folder / f"part-{part}.parquet", row_group_size=700)
     monkeypatch.setattr(jobs.sources.parquet, "BLOCK_BYTES", 40_000)
     dumps.ingest(parquet=folder, columns=DumpColumns(first_seq=11))
-    rows = dumps.rows()
-    expected = [f"s.{part}.{n}".encode() for part in range(3) for n in range(5000)]
-    assert [r.subject for r in rows] == expected
-    assert [r.seq for r in rows] == list(range(11, 15011))
+    wanted = [(subject.encode(), seq) for seq, subject in enumerate(subjects, 11)]
+    assert [(row.subject, row.seq) for row in dumps.rows()] == wanted
 
 
 BYTES = pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
@@ -357,12 +360,7 @@ def test_json_lines(dumps: Dumps) -> None:
     ],
 )
 def test_cluster(dumps: Dumps, settings: dict[str, Any], expected: list[str]) -> None:
-    headers = {"C": ["ap", "xx"]}
-    dumps.ingest(
-        {"subject": "a", "ts": 0, "headers": headers},
-        {"subject": "b", "ts": 0, "cluster": "eu"},
-        **settings,
-    )
+    dumps.ingest(LINE | {"headers": {"C": ["ap", "xx"]}}, LINE | {"cluster": "eu"}, **settings)
     assert [r.cluster for r in dumps.rows()] == expected
 
 
@@ -384,12 +382,8 @@ def test_ranges(dumps: Dumps, bounds: dict[str, Any], expected: list[int]) -> No
 def test_a_repeat_changes_nothing_and_a_longer_dump_adds(dumps: Dumps) -> None:
     lines = [{"subject": f"s.{n}", "ts": NOON_NS + n, "data": str(n)} for n in range(10)]
     first = dumps.ingest(*lines[:6])
-    assert (
-        dumps.ingest(*lines[:6]).model_copy(
-            update={"added": 6, "days": first.days, "report": first.report}
-        )
-        == first
-    )
+    again = dumps.ingest(*lines[:6])
+    assert again == first.model_copy(update={"added": 0, "days": [], "report": None})
     more = dumps.ingest(*lines)
     assert (more.messages, more.added, more.gaps) == (10, 4, 0)
     assert len(open_table(dumps.warehouse, MESSAGES).metadata.snapshots) == 2
@@ -421,7 +415,7 @@ def test_what_a_dump_lacks_can_come_later(
         result = dumps.ingest(*lines, **bounds)
         assert (result.added, result.presumed_lost, result.refused) == (new, 0, None)
         assert dumps.ingest(*lines, **bounds).added == 0
-        assert dumps.holds()
+        assert verified(dumps.warehouse).holds
     assert (result.messages, len(dumps.rows())) == (sum(added), sum(added))
 
 
@@ -434,7 +428,7 @@ def test_a_dump_with_many_holes_says_what_it_hides(
     many = sparse(range(10, 100, 2))
     result = dumps.ingest(*many)
     assert (result.added, result.presumed_lost, result.refused) == (45, 44, None)
-    assert dumps.holds()
+    assert verified(dumps.warehouse).holds
     assert dumps.ingest(*many).added == 0
     both = dumps.jsonl(*sparse(range(101, 200, 2)), name="a/1.jsonl")
     dumps.jsonl(*sparse(range(100, 200, 2)), name="a/2.jsonl")
@@ -499,7 +493,7 @@ def fault(error: NatsTransformError) -> str:
 )
 def test_mistakes_in_a_line(line: str | dict[str, Any], code: str) -> None:
     if not isinstance(line, str):
-        line = json.dumps({"subject": "a", "ts": 0} | line)
+        line = json.dumps(LINE | line)
     assert why_not(line) == code
 
 
@@ -562,9 +556,6 @@ def test_columns_that_some_line_has(dumps: Dumps, monkeypatch: pytest.MonkeyPatc
     path.write_text(path.read_text().replace("hdr", "HDR"))
     with refused(ArchiveError, "lines-without-column", column="hdr", have="subject, ts"):
         dumps.ingest(jsonl=path, columns=columns)
-
-
-LINE: dict[str, Any] = {"subject": "a", "ts": 0}
 
 
 @pytest.mark.parametrize(
@@ -725,30 +716,25 @@ def test_headers_that_nats_reads_differently(dumps: Dumps, headers: dict[str, st
 
 
 @pytest.mark.parametrize("moment", ["find_files", "open_parquet", "open_json_lines", "plan"])
-def test_a_file_that_vanishes(
-    dumps: Dumps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_a_file_that_vanishes(dumps: Dumps, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """After the step of this name: one line that names the file, and nothing is published."""
-    folder = tmp_path / "dump"
-    folder.mkdir()
     kind = "jsonl" if moment == "open_json_lines" else "parquet"
     for seq in (1, 2):
-        one = LINE | {"seq": seq}
         if kind == "jsonl":
-            (folder / f"{seq}.jsonl").write_text(json.dumps(one) + "\n")
+            file = dumps.jsonl(LINE | {"seq": seq}, name=f"dump/{seq}.jsonl")
         else:
-            pq.write_table(pa.Table.from_pylist([one]), folder / f"{seq}.parquet")
+            file = dumps.parquet(f"dump/{seq}.parquet", subject=["a"], ts=[0], seq=[seq])
     owner: Any = DumpSource if moment == "plan" else jobs.ingest
     step = getattr(owner, moment)
 
     def then_gone(*given: Any) -> Any:
         result = step(*given)
-        (folder / f"2.{kind}").unlink()
+        file.unlink()
         return result
 
     monkeypatch.setattr(owner, moment, then_gone)
     with refused(JobError, "dump-unreadable", reason=re.compile("it is gone")):
-        dumps.ingest(**{kind: folder})
+        dumps.ingest(**{kind: file.parent})
     assert list(dumps.warehouse.folder.rglob("*.parquet")) == []
 
 
@@ -782,9 +768,7 @@ def test_values_that_repeat_make_no_large_batches(
     monkeypatch.setattr(jobs.sources.parquet, "MOST_HEADERS", 2**20)
     path = dumps.parquet(**{"subject": ["a"] * 100, "ts": [0] * 100} | made(columns))
     assert path.stat().st_size < 1_000_000
-    files = find_files(Storage(), str(path))
-    read, blocks = open_parquet(Storage(), files, wanted(), None)
-    sizes = [batch.nbytes for block in blocks for batch in read(block)]
+    sizes = [batch.nbytes for batch in batches(path)]
     assert sum(sizes) > 2**20 - 1
     assert max(sizes) < 17 * 2**20
 
@@ -835,15 +819,13 @@ def test_parquet_of_which_no_batch_is_small(
         dumps.ingest(parquet=path)
 
 
-def test_a_column_counts_if_any_file_has_it(dumps: Dumps, tmp_path: Path) -> None:
-    (tmp_path / "dump").mkdir()
-    one, two = pa.table({"subject": ["a"], "ts": [0]}), {"subject": ["b"], "ts": [0], "data": ["x"]}
-    pq.write_table(one, tmp_path / "dump" / "1.parquet")
-    pq.write_table(pa.table(two), tmp_path / "dump" / "2.parquet")
-    dumps.ingest(parquet=tmp_path / "dump")
+def test_a_column_counts_if_any_file_has_it(dumps: Dumps) -> None:
+    dumps.parquet("dump/1.parquet", subject=["a"], ts=[0])
+    folder = dumps.parquet("dump/2.parquet", subject=["b"], ts=[0], data=["x"]).parent
+    dumps.ingest(parquet=folder)
     assert [r.data for r in dumps.rows()] == [b"", b"x"]
     with pytest.raises(ArchiveError) as caught:
-        dumps.ingest(parquet=tmp_path / "dump", columns=DumpColumns(data="body"))
+        dumps.ingest(parquet=folder, columns=DumpColumns(data="body"))
     assert fault(caught.value) == "dump-without-column body"
 
 

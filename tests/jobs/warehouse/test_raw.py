@@ -17,28 +17,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.audit.run import audit
-from jobs.census import CENSUS, census
-from jobs.dry_run.run import dry_run
+from jobs.census import CENSUS
 from jobs.dry_run.simulate import SIMULATED
 from jobs.files.scan import Scan, digested
 from jobs.jetstream.headers import format_headers, header_columns
 from jobs.session import spark_session
 from jobs.settings.audit import AuditSettings
-from jobs.settings.census import CensusSettings
-from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.spark import SparkSettings
-from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.transform import transform
 from jobs.warehouse import raw, versions
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT, TableSpec
 from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import data_files, open_table
-from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mappings.subject import decode
 from tests.support.archive import new_file
-from tests.support.jobs import HERE
+from tests.support.jobs import HERE, counted, transformed, tried
+from tests.support.rules import mappings
 
 ANY = st.binary(max_size=8) | st.text(r"\xFF80.%+é ", max_size=8).map(str.encode)
 
@@ -125,16 +120,11 @@ def warehouse(rows: pa.RecordBatch, tmp_path_factory: pytest.TempPathFactory) ->
     streams = folder / "streams"
     streams.mkdir()
     (streams / "z.json").write_text('{"name": "Z", "subjects": ["z.>"]}')
-    transform(HERE, TransformSettings(stream="S", mapping=mapping, warehouse=found))
-    census(HERE, CensusSettings(stream="S", warehouse=found))
+    transformed(found, mapping)
+    counted(found)
     audit(HERE, AuditSettings(stream="S", mapping=mapping, warehouse=found))
-    dry_run(
-        HERE,
-        DryRunSettings(
-            stream="S", candidate=mapping, streams=streams, simulate=True, warehouse=found
-        ),
-    )
-    config = AccountMappings((Mapping("a\udcff", (Destination("b\udcfe", 100, "c\udcfd"),)),))
+    tried(found, mapping, streams=streams, simulate=True)
+    config = mappings({"a\udcff": [("b\udcfe", 100, "c\udcfd")]})
     versions.record(found, config, account="$G", seed=0)
     return found
 
@@ -192,16 +182,12 @@ def test_rows_come_back_with_all_bytes(rows: pa.RecordBatch, warehouse: Warehous
     table = open_table(warehouse, MESSAGES)
     found_rows = Scan.of(table, MESSAGES, data_files(table)).sum(HERE, digested, "digesting")
     assert found_rows == digest_batch(rows)
-    here = Scan.of(table, MESSAGES, data_files(table, "S"), ["seq", "subject", "cluster"])
-    found: dict[int, Any] = {}
-    for batch in here:
-        subjects = batch["subject"].view(pa.binary()).to_pylist()
-        clusters = batch["cluster"].view(pa.binary()).to_pylist()
-        found |= dict(
-            zip(batch["seq"].to_pylist(), zip(subjects, clusters, strict=True), strict=True)
-        )
+    found: list[tuple[Any, ...]] = []
+    for batch in Scan.of(table, MESSAGES, data_files(table, "S"), ["seq", "subject", "cluster"]):
+        texts = (batch[name].view(pa.binary()).to_pylist() for name in ("subject", "cluster"))
+        found += zip(batch["seq"].to_pylist(), *texts, strict=True)
     wanted = [VALUES[n % len(VALUES)] for n in range(len(found))]
-    assert found == {n: (b"x." + v, v or None) for n, v in enumerate(wanted, 1)}
+    assert sorted(found) == [(n, b"x." + v, v or None) for n, v in enumerate(wanted, 1)]
 
 
 def test_what_is_stored(warehouse: Warehouse) -> None:
@@ -228,12 +214,11 @@ def test_a_census_does_not_merge_what_looks_alike(warehouse: Warehouse) -> None:
 def test_transformed_messages_are_those_of_the_library(warehouse: Warehouse) -> None:
     table = open_table(warehouse, TRANSFORMED)
     found = table.scan().to_arrow().to_pylist()
-    one = Mapping(decode(b"x.>"), (Destination(decode(b"y.\xff.>"), 60), Destination("z.>", 40)))
-    mappings = AccountMappings((one,))
+    config = mappings({"x.>": [("y.\udcff.>", 60), ("z.>", 40)]})
     for row in found:
         subject = row["subject_raw"] or row["subject"].encode()
         mapped = row["mapped_subject_raw"] or (row["mapped_subject"] or "").encode()
-        outcome = mappings.apply(decode(subject), draw=row["draw"] or 0)
+        outcome = config.apply(decode(subject), draw=row["draw"] or 0)
         assert decode(mapped) == (outcome.subject or "")
         if row["fate"] == "mapped" and mapped.startswith(b"y"):
             assert row["mapping_destination"] == r"y.\xFF.>"
