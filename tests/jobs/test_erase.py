@@ -56,6 +56,7 @@ from tests.support.jobs import (
     ingested,
     on,
     promoted,
+    sifting,
     transformed,
     tried,
     verified,
@@ -554,10 +555,8 @@ def test_a_simulation(whole: Warehouse, tmp_path: Path) -> None:
 
 
 def test_a_quarantine(whole: Warehouse) -> None:
-    def sift(rows: pa.RecordBatch) -> list[str | None]:
-        return ["odd" if seq % 2 else None for seq in rows.column("seq").to_pylist()]
-
-    assert transformed(whole, OLD, sift=sift).quarantined == {"odd": OTHERS // 2}
+    odd = sifting("odd", lambda seq: seq % 2)
+    assert transformed(whole, OLD, sift=odd).quarantined == {"odd": OTHERS // 2}
     erased(whole, subject=f"u.{SECRET}.in")
     assert sequences_of(whole, QUARANTINED) == {seq for seq in STAY if seq % 2}
     assert sequences_of(whole, TRANSFORMED) == {seq for seq in STAY if not seq % 2}

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from jobs.errors import JobError
@@ -18,7 +17,7 @@ from jobs.warehouse.versions import MAPPING_VERSIONS
 from nats_transform.errors import NatsTransformError, sentence
 from tests.support.backups import Entry
 from tests.support.exporting import CONFIG, MAPPING, MESSAGES, Exporting, consumer
-from tests.support.jobs import dumped, erased, ingested, transformed
+from tests.support.jobs import dumped, erased, ingested, sifting, transformed
 from tests.support.refused import refused
 from tests.support.stream_backups import restore
 
@@ -239,11 +238,7 @@ def test_days_that_are_not_transformed(make: Callable[..., Exporting], tmp_path:
 
 def test_messages_in_quarantine(make: Callable[..., Exporting]) -> None:
     made = make()
-
-    def sift(rows: pa.RecordBatch) -> list[str | None]:
-        return ["by number" if seq == 14 else None for seq in rows.column("seq").to_pylist()]
-
-    transformed(made.warehouse, made.mapping, sift=sift)
+    transformed(made.warehouse, made.mapping, sift=sifting("by number", lambda seq: seq == 14))
     with refused(JobError, "export-untransformed", messages=5, transformed=4):
         made.export()
 

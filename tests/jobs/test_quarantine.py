@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from jobs.errors import ConcurrentWrite
@@ -18,23 +17,16 @@ from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import find_table, open_table
 from tests.support.archive import sequences
 from tests.support.fresh_python import fresh_python
-from tests.support.jobs import dumped, ingested, transformed, verified
+from tests.support.jobs import Sift, dumped, ingested, sifting, transformed, verified
 from tests.support.killing import MAPPING
 from tests.support.refused import refused
 
 EVERY = list(range(1, 401))
 
 
-def sift(rows: pa.RecordBatch) -> list[str | None]:
-    """Every fifth message."""
-    return [None if seq % 5 else "fifths: by number" for seq in rows.column("seq").to_pylist()]
-
-
-def sift_more(rows: pa.RecordBatch) -> list[str | None]:
-    """Every second message."""
-    return [None if seq % 2 else "evens: by number" for seq in rows.column("seq").to_pylist()]
-
-
+# Every fifth message, and every second one.
+sift = sifting("fifths: by number", lambda seq: seq % 5 == 0)
+sift_more = sifting("evens: by number", lambda seq: seq % 2 == 0)
 CHILD = """
 import os, signal, sys
 from pathlib import Path
@@ -56,7 +48,7 @@ run(Path(folder), sift_more)
 """
 
 
-def run(folder: Path, sift: Callable[[pa.RecordBatch], Any] | None) -> TransformResult:
+def run(folder: Path, sift: Sift | None) -> TransformResult:
     """Transforms the archive in a folder."""
     warehouse = Warehouse(dir=folder / "warehouse")
     return transformed(warehouse, folder / "mapping.conf", sift=sift, tolerance=20)
@@ -118,10 +110,7 @@ NEW = (EVERY[0::2], EVERY[1::2])
 )
 @pytest.mark.parametrize("again", [sift_more, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_run_that_is_killed_between_the_two_commits(
-    folder: Path,
-    moment: str,
-    left: tuple[list[int], list[int]],
-    again: Callable[[pa.RecordBatch], Any] | None,
+    folder: Path, moment: str, left: tuple[list[int], list[int]], again: Sift | None
 ) -> None:
     assert fresh_python(CHILD, folder, moment).returncode == -9
     assert in_tables(folder) == left
@@ -149,7 +138,7 @@ def remove_all(folder: Path) -> None:
 def test_a_quarantine_is_taken_back_if_the_table_changed_meanwhile(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    first: Callable[[pa.RecordBatch], Any] | None,
+    first: Sift | None,
     other: Callable[[Path], None],
     left: tuple[list[int], list[int]],
 ) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from jobs.census import CensusResult, census
 from jobs.dry_run.result import DryRunResult
@@ -28,6 +30,9 @@ from nats_transform import AccountMappings
 
 HERE = SessionOnDemand(SparkSettings())
 """Lets a job do its work in this process."""
+
+
+Sift = Callable[[pa.RecordBatch], list[str | None]]
 
 
 def on(warehouse: Warehouse, branch: str | None) -> Warehouse:
@@ -68,6 +73,15 @@ def transformed(
     result = transform(HERE, TransformSettings(**given), plain, sift=sift)
     assert result.refused is None
     return result
+
+
+def sifting(reason: str, chosen: Callable[[int], object]) -> Sift:
+    """Puts messages into quarantine by their sequence."""
+
+    def sift(rows: pa.RecordBatch) -> list[str | None]:
+        return [reason if chosen(seq) else None for seq in rows.column("seq").to_pylist()]
+
+    return sift
 
 
 def verified(

@@ -9,7 +9,6 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
@@ -30,7 +29,7 @@ from tests.support import command
 from tests.support.archive import archive, message, rows_of, sequences
 from tests.support.command import printed
 from tests.support.fresh_python import fresh_python
-from tests.support.jobs import dumped, ingested, on, promoted, transformed, verified
+from tests.support.jobs import dumped, ingested, on, promoted, sifting, transformed, verified
 from tests.support.refused import refused
 from tests.support.rules import mappings
 
@@ -38,14 +37,8 @@ DAY = date(2026, 3, 1)
 COUNT, DAYS = 60, 3
 OLD, NEW = (mappings({"a.*": f"{name}.$1"}) for name in ("old", "new"))
 AFTER_RETENTION = datetime.now(UTC) + timedelta(days=8)
-
-
-def thirds(rows: pa.RecordBatch) -> list[str | None]:
-    return ["third" if seq % 3 == 0 else None for seq in rows.column("seq").to_pylist()]
-
-
-def evens(rows: pa.RecordBatch) -> list[str | None]:
-    return ["even" if seq % 2 == 0 else None for seq in rows.column("seq").to_pylist()]
+THIRDS = sifting("third", lambda seq: seq % 3 == 0)
+EVENS = sifting("even", lambda seq: seq % 2 == 0)
 
 
 def prefixes(warehouse: Warehouse, branch: str | None = None) -> dict[date, set[str]]:
@@ -242,8 +235,8 @@ def test_a_promotion_that_ends_between_both_tables(
     made: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers of the table have its old rows until the last commit; the next run finishes it."""
-    transformed(made, OLD, sift=thirds)
-    transformed(made, NEW, "next", sift=evens)
+    transformed(made, OLD, sift=THIRDS)
+    transformed(made, NEW, "next", sift=EVENS)
 
     def ended(table: Table, *given: Any, **more: Any) -> int:
         if table.name()[-1] == TRANSFORMED.name:
@@ -340,8 +333,8 @@ def test_killed_at_every_write_while_it_writes_a_branch(made: Warehouse) -> None
 @pytest.mark.slow
 def test_killed_at_every_write_of_a_promotion(made: Warehouse) -> None:
     """Whoever runs it again finishes it, also if only the branch is left to remove."""
-    transformed(made, OLD, sift=thirds)
-    transformed(made, NEW, "next", sift=evens)
+    transformed(made, OLD, sift=THIRDS)
+    transformed(made, NEW, "next", sift=EVENS)
     assert killed(made, "promote", range(100)) > 5
     assert prefixes(made) == days("new", "new", "new")
     assert sequences(open_table(made, QUARANTINED)) == list(range(2, COUNT + 1, 2))
