@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import Table
 
 from jobs.jetstream.process import NatsServer
 from jobs.session import SessionOnDemand
 from jobs.settings.connection import NatsSettings
 from jobs.settings.warehouse import Warehouse
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.tables import open_table
 from tests.support.jobs import HERE
 from tests.support.killing import Work, work_in
 from tests.support.streams import Stream, new_stream
@@ -21,6 +24,12 @@ from tests.support.streams import Stream, new_stream
 def warehouse(tmp_path: Path) -> Warehouse:
     """An empty warehouse; its path has a space."""
     return Warehouse(dir=tmp_path / "ware house")
+
+
+@pytest.fixture
+def table(warehouse: Warehouse) -> Table:
+    """The table of its messages, which has none."""
+    return open_table(warehouse, MESSAGES, create=True)
 
 
 @pytest.fixture

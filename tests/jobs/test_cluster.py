@@ -40,12 +40,7 @@ from tests.support.killing import MAPPING, Work, killing
 from tests.support.saying import says
 from tests.support.spark_cluster import SPARK_HOME, Cluster, connect_server, spark_cluster
 
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.cluster,
-]
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow, pytest.mark.cluster]
 
 ROOT = Path(__file__).parents[2]
 COUNT = 4000

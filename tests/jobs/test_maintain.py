@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from pyiceberg.table import Table
 
 from jobs.errors import NoTable
@@ -22,18 +21,13 @@ from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
 from jobs.warehouse.tables import open_table
 from tests.support.archive import Row, message, sequences, staged
-from tests.support.command import nats_transform
+from tests.support.command import printed
 from tests.support.refused import refused
 
 STREAM = "S"
 DAY = date(2026, 1, 1)
 RETENTION = timedelta(days=7)
 LATER = datetime.now(UTC) + timedelta(days=8)
-
-
-@pytest.fixture
-def table(warehouse: Warehouse) -> Table:
-    return open_table(warehouse, MESSAGES, create=True)
 
 
 def messages(*sequences: int) -> list[Row]:
@@ -78,7 +72,6 @@ def test_a_state_that_was_replaced_a_moment_ago_can_still_be_read(
     reader = open_table(warehouse, MESSAGES)
     replace(table, staged(table, messages(5, 6)))
     newest = table.current_snapshot()
-    assert newest is not None
     just_before = datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC) - timedelta(seconds=0.002)
     assert run(warehouse, just_before + RETENTION).snapshots == 0
     assert sequences(reader) == [1, 2]
@@ -93,7 +86,6 @@ def test_a_job_that_has_not_published_yet_keeps_its_files(
     now = datetime.now(UTC)
     nothing_kept = run(warehouse, now, retention=timedelta(0))
     assert (nothing_kept.files, nothing_kept.young) == (0, len(late.data_files))
-    assert nothing_kept.young_until is not None
     assert timedelta(hours=23) < nothing_kept.young_until - now < timedelta(days=1)
     replace(table, late)
     assert sequences(table) == [5, 6]
@@ -129,10 +121,8 @@ def test_what_is_too_young_says_when_it_goes(table: Table, warehouse: Warehouse)
     """With no retention snapshots go at once, and their files a day later."""
     for n in range(3):
         replace(table, staged(table, messages(n + 1)))
-    where = ("--warehouse", str(warehouse.folder), "--retention", "0")
-    code, text, _ = nats_transform("maintain", *where)
+    text = printed("maintain", "--warehouse", warehouse.folder, "--retention", "0")
     first, second = text.splitlines()
-    assert code == 0
     assert first.startswith("messages: 2 snapshots and 0 files (0 bytes) removed, 1 snapshot left")
     told = re.search(r"more files are in no snapshot.* after (\S+ \S+) UTC$", second)
     assert told
@@ -158,9 +148,8 @@ def test_nothing_to_maintain(tmp_path: Path) -> None:
 
 def test_as_a_program(table: Table, warehouse: Warehouse) -> None:
     settings = json.dumps({"warehouse": {"dir": str(warehouse.folder)}, "retention": "P30D"})
-    done = subprocess.run(
-        [sys.executable, "-m", "jobs", "maintain"], input=settings, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "jobs", "maintain"]
+    done = subprocess.run(command, input=settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "messages": {"snapshots": 0, "files": 0, "bytes": 0, "snapshots_left": 0}

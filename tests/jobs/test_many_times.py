@@ -21,6 +21,7 @@ from jobs.session import SessionOnDemand
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.folder import CATALOG_FILE
+from tests.support.jobs import dumped
 from tests.support.kept import kept_of
 from tests.support.stream_backups import back_up
 from tests.support.streams import Stream, new_stream
@@ -46,14 +47,13 @@ class Place:
         self.streams = folder / "streams.json"
         self.streams.write_text(json.dumps({"config": {"name": "S", "subjects": ["S.>"]}}))
         message = {"subject": "S.n.1", "ts": "2026-03-01T00:00:00Z"}
-        lines = [json.dumps(message | {"seq": sequence}) for sequence in range(1, 301)]
-        self.dump.write_text("\n".join(lines))
+        dumped(self.dump, (message | {"seq": sequence} for sequence in range(1, 301)))
         self._numbers = itertools.count()
         self.call("ingest", server=self.nats)
         self.call("transform", mapping=self.mapping)
+        self.files = {"candidate": self.mapping, "streams": self.streams}
         self.plan = self.new("plan")
-        planned = {"candidate": self.mapping, "streams": self.streams, "without_streams": True}
-        self.call("plan", **planned, out=self.plan)
+        self.call("plan", **self.files, without_streams=True, out=self.plan)
         # PyIceberg starts a thread when it has work and none is idle, up to a number: here are all.
         threads = ExecutorFactory.get_or_create()
         together = Barrier(threads._max_workers)  # type: ignore[attr-defined]
@@ -121,17 +121,9 @@ CALLS: dict[str, Callable[[Place], Any]] = {
     "audit what happened": lambda at: at.call("audit", mapping=at.mapping, observed=True),
     "plan-canary": lambda at: at.call("plan-canary", mapping=at.mapping),
     "dry-run": lambda at: at.call("dry-run", candidate=at.mapping, nats=at.nats),
-    "dry-run that simulates": lambda at: at.call(
-        "dry-run", candidate=at.mapping, streams=at.streams, simulate=True
-    ),
-    "certify": lambda at: at.call("certify", candidate=at.mapping, streams=at.streams),
-    "plan": lambda at: at.call(
-        "plan",
-        candidate=at.mapping,
-        streams=at.streams,
-        without_streams=True,
-        out=at.new("plan"),
-    ),
+    "dry-run that simulates": lambda at: at.call("dry-run", **at.files, simulate=True),
+    "certify": lambda at: at.call("certify", **at.files),
+    "plan": lambda at: at.call("plan", **at.files, without_streams=True, out=at.new("plan")),
     "verify": lambda at: at.call("verify", plan=at.plan, step=0, nats=at.nats),
     "census-export": lambda at: at.call("census-export", out=at.new("census")),
     "replay": lambda at: at.call("replay", to=at.target, server=at.nats),

@@ -40,11 +40,7 @@ PLANS = {
     "subjects": ["plans.*", "jobs.*", "work.*", "two.*", "one.*", "other.*", "stay.*"],
     "allow_msg_schedules": True,
 }
-COUNTS = {
-    "name": "COUNTS",
-    "subjects": ["visits.*", "counts.*"],
-    "allow_msg_counter": True,
-}
+COUNTS = {"name": "COUNTS", "subjects": ["visits.*", "counts.*"], "allow_msg_counter": True}
 PLAN = Plan(
     account="SHOP", current="a" * 64, candidate="b" * 64, made_from={},
     steps=(

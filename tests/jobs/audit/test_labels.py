@@ -43,10 +43,7 @@ def test_what_is_said(mapping: Mapping, labels: dict[str | None, int], said: lis
 
 @pytest.mark.parametrize(
     ("mapping", "labels", "code"),
-    [
-        (GENERAL, {None: 8}, "no-cluster-names"),
-        (SCOPED, {"eu": 8}, "other-cluster-names"),
-    ],
+    [(GENERAL, {None: 8}, "no-cluster-names"), (SCOPED, {"eu": 8}, "other-cluster-names")],
     ids=["no label", "label of no cluster"],
 )
 def test_what_is_refused(mapping: Mapping, labels: dict[str | None, int], code: str) -> None:

@@ -12,15 +12,15 @@ from pyspark.sql import SparkSession
 from jobs.audit.run import run
 from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
-from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period, Verdict
 from tests.jobs.audit.rehearsal import HERE, MAPPINGS, archived, audit
+from tests.support.rules import mappings as account
 
 
 def test_versions_in_force_are_replayed_in_their_own_time(warehouse: tables.Warehouse) -> None:
     rows = archived(warehouse)
     change = datetime(2026, 3, 2, 0, 30, tzinfo=UTC)
-    later = AccountMappings([Mapping("shop.*", [Destination("v1.$1", 10)])])
+    later = account({"shop.*": [("v1.$1", 10)]})
     periods = [Period(MAPPINGS, "one", None, change), Period(later, "two", change, None)]
     result = audit(warehouse, periods=periods, by="hour")
     for version, mappings in (("one", MAPPINGS), ("two", later)):
@@ -42,8 +42,7 @@ def test_versions_in_force_are_replayed_in_their_own_time(warehouse: tables.Ware
 
 
 def test_a_mapping_without_weights(warehouse: tables.Warehouse) -> None:
-    plain = AccountMappings([Mapping("plain", [Destination("renamed")])])
-    result = audit(warehouse, periods=[Period(plain, "v")])
+    result = audit(warehouse, periods=[Period(account({"plain": "renamed"}), "v")])
     assert result.verdict is Verdict.NOTHING
     assert result.notes == ("no mapping in m.conf has weights, so there is nothing to audit",)
     assert not warehouse.folder.exists()

@@ -46,12 +46,7 @@ def wanted(tasks: range) -> dict[tuple[str | None, str | None], tuple[int, int, 
 @pytest.mark.parametrize(
     ("most", "few", "shares"),
     [(2**20, 2**16, 1), (600, 2**16, 3), (600, 10, 3), (2, 1, 167)],
-    ids=[
-        "all at once",
-        "several files",
-        "cut into buckets",
-        "a share for each bucket with groups",
-    ],
+    ids=["all at once", "several files", "cut into buckets", "a share for each bucket with groups"],
 )
 def test_groups_are_those_of_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, few: int, shares: int

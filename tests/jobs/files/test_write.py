@@ -24,17 +24,11 @@ from jobs.files.commit import arrow_schema, data_file
 from jobs.files.read import Piece
 from jobs.files.storage import Storage
 from jobs.files.write import Writer, Written
-from jobs.warehouse import specs, staging, tables
+from jobs.warehouse import staging
 from tests.support.refused import refused
 
 DAY = date(2026, 3, 1)
 ROWS = 5000
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
-    return tables.open_table(warehouse, specs.MESSAGES, create=True)
 
 
 def rows(schema: pa.Schema, first: int = 1, count: int = ROWS, size: int = 20) -> pa.RecordBatch:
@@ -124,7 +118,7 @@ def test_what_a_commit_gets_is_what_pyiceberg_would_find(table: Table) -> None:
     file = written(table, batch)
     ours = data_file(table, file)
     plain = pa.Table.from_batches([batch]).replace_schema_metadata(None)
-    plain = plain.cast(pa.schema([pa.field(f.name, f.type) for f in _without_numbers(schema)]))
+    plain = plain.cast(_without_numbers(schema))
     path = f"{table.location()}/data/plain.parquet"
     pq.write_table(plain, path.removeprefix("file://"))
     (theirs,) = parquet_files_to_data_files(table.io, table.metadata, iter([path]))
@@ -244,8 +238,7 @@ def test_a_damaged_file(table: Table, harm: Any) -> None:
     noise = pa.array([chance.bytes(200) for _ in range(ROWS)], pa.binary())
     batch = rows(schema).set_column(schema.get_field_index("data"), schema.field("data"), noise)
     file = written(table, batch)
-    path = Path(file.path.removeprefix("file://"))
-    harm(path)
+    harm(Path(file.path.removeprefix("file://")))
     with pytest.raises(WarehouseError) as told:
         for _ in read.batches(Storage(), Piece(file.path, 0, 1, 9), schema):
             pass

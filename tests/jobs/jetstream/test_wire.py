@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +11,9 @@ from hypothesis import strategies as st
 from nats.errors import BadSubjectError
 
 from jobs.jetstream import wire
-from jobs.jetstream.connection import RawClient, connection
+from jobs.jetstream.connection import connection
 from jobs.settings.connection import NatsSettings
+from tests.support.awaiting import awaited
 from tests.support.refused import refused
 from tests.support.wire_tap import tap
 
@@ -140,16 +139,15 @@ def test_commands_that_are_not_one_operation(command: bytes) -> None:
         pytest.param("A..B", id="empty-token"),
     ],
 )
-def test_names_in_api_requests(nats: NatsSettings, stream: str) -> None:
-    async def work(client: RawClient) -> None:
+@awaited
+async def test_names_in_api_requests(nats: NatsSettings, stream: str) -> None:
+    async with connection(nats) as client:
         with pytest.raises((wire.Unsendable, BadSubjectError)):
             await client.publish(f"$JS.API.STREAM.INFO.{stream}", b"")
         with pytest.raises(wire.Unsendable):
             await client.subscribe(f"x.{stream}")
         await client.flush()
         assert not client._pending
-
-    connected(nats, work)
 
 
 # --- Against the server's own parser --------------------------------------------------------------
@@ -185,11 +183,3 @@ def test_what_arrives_is_what_was_meant_or_nothing() -> None:
         holds()
     assert sent[True] > 20
     assert sent[False] > 20
-
-
-def connected(nats: NatsSettings, work: Callable[[RawClient], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with connection(nats) as client:
-            await work(client)
-
-    asyncio.run(run())

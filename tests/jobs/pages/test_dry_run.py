@@ -13,7 +13,6 @@ import pytest
 
 from jobs.dry_run.result import DryRunResult, SimulatedStream
 from jobs.pages import dry_run as dry_run_report
-from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config import mapping_version
 from nats_transform.config.permissions import Allowance, User
 from nats_transform.lint.findings import Severity
@@ -25,18 +24,19 @@ from nats_transform.streams.stream import parse_stream
 from tests.jobs.pages.markup import tags_of, text_of
 from tests.support.dry_runs import CensusRow, dry_run
 from tests.support.hostile import HOSTILE
+from tests.support.rules import mappings
 
 LONG = ".".join(["averyverylongtokenwithoutablank"] * 5)
-CURRENT = AccountMappings([Mapping("orders.*.*", [Destination("o.{{partition(4,2)}}.$1.$2")])])
-CANDIDATE = AccountMappings(
-    [
-        Mapping("orders.*.*", [Destination("shop.orders.{{partition(5,2)}}.$2")]),
-        Mapping("bills.*", [Destination("shop.bills.$1", 90), Destination("b.v2.$1", 10)]),
-        Mapping(f"{LONG}.*", [Destination(f"new.{LONG}.$1")]),
-        Mapping(HOSTILE, [Destination(f"x.{HOSTILE}")]),
-        Mapping("half", [Destination("half", 20), Destination("full", 30)]),
-        Mapping("silent", [Destination("s")]),
-    ]
+CURRENT = mappings({"orders.*.*": "o.{{partition(4,2)}}.$1.$2"})
+CANDIDATE = mappings(
+    {
+        "orders.*.*": "shop.orders.{{partition(5,2)}}.$2",
+        "bills.*": [("shop.bills.$1", 90), ("b.v2.$1", 10)],
+        f"{LONG}.*": f"new.{LONG}.$1",
+        HOSTILE: f"x.{HOSTILE}",
+        "half": [("half", 20), ("full", 30)],
+        "silent": "s",
+    }
 )
 CENSUS = [
     *(CensusRow(f"orders.{r}.{k}", "east", 5 + k, 10) for k in range(40) for r in ("eu", "us")),
@@ -93,8 +93,7 @@ def result(found: DryRun | None = None) -> DryRunResult:
 
 
 def clean() -> DryRun:
-    rename = AccountMappings([Mapping("a.*", [Destination("b.$1")])])
-    return dry_run([CensusRow("a.1", None, 2)], rename)
+    return dry_run([CensusRow("a.1", None, 2)], mappings({"a.*": "b.$1"}))
 
 
 def empty() -> DryRun:

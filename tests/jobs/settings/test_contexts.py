@@ -71,12 +71,7 @@ def encoded(text: str) -> str:
         ),
         pytest.param(
             {"url": "a", "creds": "~/x/${WHO}.creds", "ca": "$WHO.pem", "cert": "file:///c"},
-            {
-                "servers": "a",
-                "creds": "/at/x/me.creds",
-                "tls_ca": "me.pem",
-                "tls_cert": "/c",
-            },
+            {"servers": "a", "creds": "/at/x/me.creds", "tls_ca": "me.pem", "tls_cert": "/c"},
             id="paths",
         ),
         pytest.param(
@@ -145,9 +140,7 @@ def test_what_cannot_be_used_is_refused(folder: Path, content: str | None, code:
         (folder / "context" / "x.json").write_text(content)
     with refused(ArchiveError, code) as caught:
         with_context("x", {})
-    field = caught.value.fields.get("field", "")
-    assert field in (content or "")
-    assert "\n" not in str(caught.value)
+    assert caught.value.fields.get("field", "") in (content or "")
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", ""])
@@ -219,11 +212,8 @@ authorization { users [
 @pytest.mark.server
 def test_user_of_a_real_server(folder: Path) -> None:
     with nats_server(USERS) as server:
-        save(
-            folder,
-            "x",
-            {"url": server.url, "user": "u", "password": "p", "inbox_prefix": "_MINE.x"},
-        )
+        login = {"user": "u", "password": "p", "inbox_prefix": "_MINE.x"}
+        save(folder, "x", {"url": server.url, **login})
         assert greet(with_context("x", {})).startswith(b"hello _MINE.x.")
         with refused(ArchiveError, "credentials-refused"):
             greet(with_context("x", {"user": "u", "password": "q"}))

@@ -44,11 +44,6 @@ def add(table: Table, rows: list[Row], days: list[date] | None = None, **options
     return publish(table, staged(table, rows), STREAM, days, **settings)
 
 
-@pytest.fixture
-def table(warehouse: Warehouse) -> Table:
-    return open_table(warehouse, MESSAGES, create=True)
-
-
 def files_in(table: Table) -> list[Path]:
     data = Path(table.location().removeprefix("file://")) / "data"
     return [p for p in data.rglob("*") if p.is_file()]
