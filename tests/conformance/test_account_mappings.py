@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs.jetstream.process import NatsServer, nats_server, nats_server_binary
+from jobs.jetstream.process import NatsServer, nats_server
 from nats_transform import (
     AccountMappings,
     Destination,
@@ -28,6 +27,8 @@ from tests.conformance.client import Client
 from tests.conformance.generate import Generator, agrees
 from tests.nats_transform.mappings.test_mapping import end_of
 from tests.support.refused import refused
+from tests.support.server_check import checked
+from tests.support.written import written
 
 pytestmark = pytest.mark.server
 
@@ -216,15 +217,13 @@ def test_the_cluster_does_not_make_a_destination_another_one(
         f'{{destination: "{subject}", weight: 100, cluster: {cluster}}}'
         for cluster, subject in (("east", east), ("west", west))
     )
-    config = tmp_path / "server.conf"
-    config.write_text(f'mappings {{ "a.*": [ {", ".join(entries)} ] }}')
-    command = [nats_server_binary(), "-t", "-c", str(config)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    text = f'mappings {{ "a.*": [ {", ".join(entries)} ] }}'
+    config = written(tmp_path / "server.conf", text)
+    is_taken, said = checked(config)
+    assert is_taken == (reason is None)
     if reason is None:
-        assert said.returncode == 0
         assert load(config)
         return
-    assert said.returncode != 0
-    assert "duplicate entry" in said.stderr
+    assert "duplicate entry" in said
     with refused(InvalidConfig, "refused", reason=reason):
         load(config)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from jobs.jetstream.process import NatsServer, nats_server, nats_server_binary
+from jobs.jetstream.process import NatsServer, nats_server
 from nats_transform import (
     AccountImport,
     ImportKind,
@@ -23,6 +22,8 @@ from tests import cases
 from tests.conformance.client import Client
 from tests.conformance.generate import Generator
 from tests.conformance.test_account_mappings import quoted
+from tests.support.server_check import checked
+from tests.support.written import written
 
 pytestmark = pytest.mark.server
 
@@ -170,19 +171,11 @@ def test_imports_are_accepted_and_refused_alike(seed: int, tmp_path: Path) -> No
             AccountImport(kind, subject, to)
         except InvalidTransform as error:
             ours[f"s{number}"] = f"{kind} {subject} -> {to}: {error}"
-    config = tmp_path / "imports.conf"
-    config.write_text("\n".join([*lines, "}"]))
-    checked = subprocess.run(
-        [nats_server_binary(), "-t", "-c", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = re.findall(r'Error adding \w+ import "(s\d+)\.[^\n]*', checked.stderr)
-    theirs = dict.fromkeys(said)
-    assert checked.stderr.count("\n") <= len(said) + 2, checked.stderr
-    assert ours.keys() == theirs.keys(), [
-        ours.get(name) or [line for line in checked.stderr.splitlines() if f'"{name}.' in line]
-        for name in ours.keys() ^ theirs.keys()
+    _, said = checked(written(tmp_path / "imports.conf", "\n".join([*lines, "}"])))
+    theirs = re.findall(r'Error adding \w+ import "(s\d+)\.[^\n]*', said)
+    assert said.count("\n") <= len(theirs) + 2, said
+    assert ours.keys() == {*theirs}, [
+        ours.get(name) or [line for line in said.splitlines() if f'"{name}.' in line]
+        for name in ours.keys() ^ {*theirs}
     ]
     assert 50 < len(ours) < CONFIGS - 50

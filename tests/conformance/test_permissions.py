@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from jobs.jetstream.process import nats_server, nats_server_binary
+from jobs.jetstream.process import nats_server
 from nats_transform.config import parse_server_config
 from nats_transform.config.permissions import users_of
 from nats_transform.errors import InvalidConfig
 from tests.conformance.client import Client
 from tests.support.refused import refused
+from tests.support.server_check import checked
+from tests.support.written import written
 
 pytestmark = pytest.mark.server
 
@@ -49,10 +50,9 @@ def takes(client: Client) -> bool:
 
 def test_the_server_allows_what_is_allowed_here(tmp_path: Path) -> None:
     permissions = [each % side for each in TAKEN for side in ("publish", "subscribe")] + ONE_SIDED
-    path = tmp_path / "server.conf"
-    path.write_text(authorization(permissions))
-    users = users_of(parse_server_config(path))
-    with nats_server(authorization(permissions)) as server:
+    text = authorization(permissions)
+    users = users_of(parse_server_config(written(tmp_path / "server.conf", text)))
+    with nats_server(text) as server:
         for number, (user, what) in enumerate(zip(users, permissions, strict=True)):
             for subject in ("a.1", "b"):
                 with Client(server.url, f"u{number}") as client:
@@ -66,9 +66,7 @@ def test_the_server_allows_what_is_allowed_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side", ["publish", "subscribe"])
 @pytest.mark.parametrize("subjects", REFUSED)
 def test_the_server_refuses_what_is_refused_here(tmp_path: Path, side: str, subjects: str) -> None:
-    path = tmp_path / "server.conf"
-    path.write_text(authorization([f"{{{side}: {subjects}}}"]))
+    path = written(tmp_path / "server.conf", authorization([f"{{{side}: {subjects}}}"]))
     with refused(InvalidConfig, "permission-not-a-subject"):
         users_of(parse_server_config(path))
-    run = subprocess.run([nats_server_binary(), "-t", "-c", path], capture_output=True, check=False)
-    assert b"is not a valid" in run.stderr
+    assert "is not a valid" in checked(path)[1]

@@ -10,6 +10,7 @@ from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
 from nats_transform.config import load, load_all, load_mappings
 from nats_transform.errors import UnknownAccount
 from tests.support.refused import refused, told
+from tests.support.written import written
 
 BAR = [Mapping("foo", [Destination("bar")])]
 
@@ -97,9 +98,7 @@ REFUSED = [
 def test_mappings_that_are_read(
     tmp_path: Path, text: str, account: str, expected: list[Mapping]
 ) -> None:
-    path = tmp_path / "server.conf"
-    path.write_text(text)
-    assert load(path, account) == AccountMappings(expected)
+    assert load(written(tmp_path / "server.conf", text), account) == AccountMappings(expected)
 
 
 @pytest.mark.parametrize(
@@ -108,30 +107,24 @@ def test_mappings_that_are_read(
 def test_mappings_that_are_refused(
     tmp_path: Path, text: str, line: int, column: int, code: str
 ) -> None:
-    path = tmp_path / "server.conf"
-    path.write_text(text)
     with pytest.raises(InvalidConfig) as raised:
-        load(path, "A")
+        load(written(tmp_path / "server.conf", text), "A")
     assert code in told(raised.value)
     assert (raised.value.line, raised.value.column) == (line, column)
 
 
 def test_an_unknown_account_lists_those_there_are(tmp_path: Path) -> None:
-    path = tmp_path / "server.conf"
-    path.write_text("accounts { B {}, A {} }")
+    path = written(tmp_path / "server.conf", "accounts { B {}, A {} }")
     assert [each.accounts for each in load_all(path)] == [("$G",), ("B",), ("A",)]
     with refused(InvalidConfig, "no-account", name="'C'", listed="'$G', 'B', 'A'"):
         load(path, "C")
 
 
 def test_a_wrong_mapping_in_an_included_file_names_that_file(tmp_path: Path) -> None:
-    (tmp_path / "mappings.conf").write_text("\nfoo: 'a..b'")
-    path = tmp_path / "server.conf"
-    path.write_text("mappings { include mappings.conf }")
+    part = written(tmp_path / "mappings.conf", "\nfoo: 'a..b'")
     with pytest.raises(InvalidConfig) as raised:
-        load(path)
-    assert raised.value.path == str(tmp_path / "mappings.conf")
-    assert raised.value.line == 2
+        load(written(tmp_path / "server.conf", "mappings { include mappings.conf }"))
+    assert (raised.value.path, raised.value.line) == (str(part), 2)
 
 
 TWO_WITH_MAPPINGS = "accounts { A { mappings { a: b } }\n B { mappings { c: d } }\n EMPTY {}\n}"
@@ -141,8 +134,7 @@ TWO_WITH_MAPPINGS = "accounts { A { mappings { a: b } }\n B { mappings { c: d } 
 def test_an_account_without_mappings_beside_others_that_have_some(
     account: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "server.conf"
-    path.write_text(TWO_WITH_MAPPINGS)
+    path = written(tmp_path / "server.conf", TWO_WITH_MAPPINGS)
     fields = {"name": repr(account), "listed": "'A', 'B'"}
     with refused(UnknownAccount, "account-without-mappings", **fields):
         load(path, account)
@@ -164,12 +156,10 @@ def test_an_account_without_mappings_beside_others_that_have_some(
     ],
 )
 def test_the_name_of_an_import(kind: str, fields: str, local: str, tmp_path: Path) -> None:
-    path = tmp_path / "server.conf"
-    path.write_text(
-        f"accounts {{ A {{}}\n"
-        f"B {{ imports: [ {{ {kind}: {{ account: A, subject: orders.* }}{fields} }} ] }} }}"
-    )
-    (importing,) = (each for each in load_all(path) if each.accounts == ("B",))
+    entry = f"{{ {kind}: {{ account: A, subject: orders.* }}{fields} }}"
+    text = f"accounts {{ A {{}}\nB {{ imports: [ {entry} ] }} }}"
+    found = load_all(written(tmp_path / "server.conf", text))
+    (importing,) = (each for each in found if each.accounts == ("B",))
     assert [entry.local for entry in importing.shares.imports] == [local]
 
 
@@ -186,6 +176,5 @@ def test_the_name_of_an_import(kind: str, fields: str, local: str, tmp_path: Pat
 def test_who_can_publish_in_the_account_without_a_name(
     field: str, can: bool, tmp_path: Path
 ) -> None:
-    path = tmp_path / "server.conf"
-    path.write_text(f"accounts {{ A {{ users: [ {{ user: a, password: p }} ] }} }}\n{field}")
-    assert load_all(path)[0].has_publishers is can
+    text = f"accounts {{ A {{ users: [ {{ user: a, password: p }} ] }} }}\n{field}"
+    assert load_all(written(tmp_path / "server.conf", text))[0].has_publishers is can

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
-import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jobs.jetstream.process import nats_server_binary
 from nats_transform.config import load_mappings, parse_server_config, plain
 from nats_transform.config.edit import Edit, Unsafe, edited, secrets
 from tests.support.jwt_signing import new_key, public
 from tests.support.refused import refused
+from tests.support.server_check import checked
+from tests.support.written import written
 
 WORKER = public(new_key("user"))
 AT_REST = ("key", "ek", "encryption_key", "prev_key", "prev_ek", "PREV_ENCRYPTION_KEY")
@@ -92,14 +93,10 @@ MAPPINGS = 'mappings {\n  "orders.*": [\n    { destination: "shop.$1", weight: 1
     ],
 )
 def test_nothing_else_changes(edit: Edit, gone: list[str], tmp_path: Path) -> None:
-    (tmp_path / "server.conf").write_text(CONFIG)
-    path = str(tmp_path / "server.conf")
+    path = str(written(tmp_path / "server.conf", CONFIG))
     new = edited(CONFIG, path, "SHOP", [edit])
-    lost = [
-        line[2:]
-        for line in difflib.ndiff(CONFIG.split("\n"), new.split("\n"))
-        if line.startswith("- ")
-    ]
+    changes = difflib.ndiff(CONFIG.split("\n"), new.split("\n"))
+    lost = [line[2:] for line in changes if line.startswith("- ")]
     assert len(lost) <= len(gone)
     for line in lost:
         assert any(line.startswith(one) for one in gone)
@@ -107,16 +104,11 @@ def test_nothing_else_changes(edit: Edit, gone: list[str], tmp_path: Path) -> No
         assert comment in new
     # Twice is once, and the way back says what was said.
     assert edited(new, path, "SHOP", [edit]) == new
-    (tmp_path / "new.conf").write_text(new)
-    checked = subprocess.run(
-        [nats_server_binary(), "-t", "-c", str(tmp_path / "new.conf")],
-        capture_output=True,
-        text=True,
-    )
-    assert checked.returncode == 0, checked.stderr
+    config = written(tmp_path / "new.conf", new)
+    is_taken, said = checked(config)
+    assert is_taken, said
     if edit.kind == "mappings":
-        found = load_mappings(tmp_path / "new.conf", edit.name).apply("orders.eu").subject
-        assert found == "shop.eu"
+        assert load_mappings(config, edit.name).apply("orders.eu").subject == "shop.eu"
 
 
 def test_braces_around_the_file() -> None:
@@ -147,9 +139,7 @@ def test_braces_around_the_file() -> None:
 def test_what_is_not_safe(text: str, edit: Edit, code: str | None, tmp_path: Path) -> None:
     path = tmp_path / "server.conf"
     if code is None:
-        path.write_text(edited(text, str(path), "A", [edit]))
-        tree = plain(parse_server_config(path))
-        assert isinstance(tree, dict)
+        tree: Any = plain(parse_server_config(written(path, edited(text, str(path), "A", [edit]))))
         assert tree["mappings"] == {"b": "c}"}
         return
     with refused(Unsafe, code):

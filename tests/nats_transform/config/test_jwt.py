@@ -17,6 +17,7 @@ from tests.support import jwt_signing
 from tests.support.jwt_signing import part, public
 from tests.support.refused import refused, told
 from tests.support.rules import mappings
+from tests.support.written import written
 
 
 def key(kind: int, byte: int) -> Any:
@@ -73,8 +74,7 @@ def decorated(text: str, kind: str = "ACCOUNT") -> str:
     ids=["bare", "blanks around", "decorated", "claims"],
 )
 def test_the_mappings_of_an_account(tmp_path: Path, text: str, account: str) -> None:
-    path = tmp_path / "account.jwt"
-    path.write_text(text)
+    path = written(tmp_path / "account.jwt", text)
     assert load(path, account) == MEANING
     assert [m.source for m in load(path, account).mappings] == ["orders.*", "a"]
 
@@ -87,10 +87,8 @@ def test_an_account_without_mappings() -> None:
 
 
 def test_another_account_is_not_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "account.jwt"
-    path.write_text(token(claims()))
     with refused(InvalidConfig, "no-account", name="'B'", listed=re.compile("^'ORDERS', 'A")):
-        load(path, "B")
+        load(written(tmp_path / "account.jwt", token(claims())), "B")
 
 
 def test_version_1_signs_the_payload_alone() -> None:
@@ -115,10 +113,8 @@ def test_version_1_signs_the_payload_alone() -> None:
 def test_a_wrong_signature_is_refused(text: str, tmp_path: Path) -> None:
     with refused(InvalidConfig, "jwt-signature"):
         decode_account(text, "x")
-    path = tmp_path / "account.jwt"
-    path.write_text(decorated(text))
     with pytest.raises(InvalidConfig):
-        load(path)
+        load(written(tmp_path / "account.jwt", decorated(text)))
 
 
 NO_KEYS = ["", "O", "é", public(OPERATOR)[:-1] + "A", public(key(nkeys.PREFIX_BYTE_USER, 5))]
@@ -155,20 +151,17 @@ def test_a_jwt_that_is_refused(text: str, what: str) -> None:
 
 
 def test_credentials_of_a_user_are_no_configuration(tmp_path: Path) -> None:
-    path = tmp_path / "user.creds"
     seed = nkeys.encode_seed(bytes([7]) * 32, nkeys.PREFIX_BYTE_USER).decode()
     key_block = f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
     for text in (decorated(token(claims(kind="user")), "USER") + key_block, key_block, seed):
-        path.write_text(text)
         with refused(InvalidConfig, "credentials-as-mappings") as raised:
-            load(path)
+            load(written(tmp_path / "user.creds", text))
         assert seed not in str(raised.value)
 
 
 def test_the_jwts_in_a_server_configuration(tmp_path: Path) -> None:
-    path = tmp_path / "server.conf"
     preload = f"resolver: MEMORY\nresolver_preload {{ {public(ACCOUNT)}: {token(claims())}\n}}"
-    path.write_text(f"mappings {{ x: y }}\n{preload}")
+    path = written(tmp_path / "server.conf", f"mappings {{ x: y }}\n{preload}")
     assert [each.accounts for each in load_all(path)] == [("$G",), ("ORDERS", public(ACCOUNT))]
     assert load(path, "ORDERS") == load(path, public(ACCOUNT)) == MEANING
     assert load(path) == mappings({"x": "y"})
@@ -186,10 +179,8 @@ def test_the_jwts_in_a_server_configuration(tmp_path: Path) -> None:
 def test_jwts_in_a_server_configuration_that_are_refused(
     tmp_path: Path, preload: str, column: int, what: str
 ) -> None:
-    path = tmp_path / "server.conf"
-    path.write_text(f"resolver_preload {{{preload} }}")
     with pytest.raises(InvalidConfig) as raised:
-        load(path)
+        load(written(tmp_path / "server.conf", f"resolver_preload {{{preload} }}"))
     assert what in told(raised.value)
     assert (raised.value.line, raised.value.column) == (1, column)
 

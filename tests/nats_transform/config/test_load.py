@@ -6,12 +6,10 @@ import json
 import os
 import random
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from jobs.jetstream.process import nats_server_binary
 from nats_transform import AccountMappings, InvalidConfig
 from nats_transform.config import load
 from nats_transform.config.files import MAX_BYTES
@@ -20,6 +18,8 @@ from tests.fuzz.__main__ import mutated
 from tests.fuzz.targets import load_as
 from tests.support.refused import refused, told
 from tests.support.rules import mappings
+from tests.support.server_check import checked
+from tests.support.written import written
 
 ORDERS = mappings({"orders.*": [("a.$1", 70), ("b.$1", 30, "east")]})
 STREAM = {"name": "ORDERS", "subjects": ["orders.*"], "retention": "limits"}
@@ -53,16 +53,15 @@ def names(suffixes: str) -> list[str]:
 @pytest.mark.parametrize("name", names(",.txt,.conf"))
 @pytest.mark.parametrize("text", MAPPING_FILES.values(), ids=MAPPING_FILES)
 def test_mappings_are_known_by_their_content(tmp_path: Path, text: str, name: str) -> None:
-    (tmp_path / name).write_text(text)
-    assert load(tmp_path / name) == ORDERS
-    assert load(str(tmp_path / name)) == ORDERS
+    path = written(tmp_path / name, text)
+    assert load(path) == load(str(path)) == ORDERS
 
 
 @pytest.mark.parametrize("name", names(",.json,.yaml"))
 @pytest.mark.parametrize("data", STREAM_FILES.values(), ids=STREAM_FILES)
 def test_streams_are_known_by_their_content(tmp_path: Path, data: object, name: str) -> None:
-    (tmp_path / name).write_text(json.dumps(data, indent=2))
-    assert load(tmp_path / name) == StreamConfig.model_validate(STREAM)
+    path = written(tmp_path / name, json.dumps(data, indent=2))
+    assert load(path) == StreamConfig.model_validate(STREAM)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +75,7 @@ def test_streams_are_known_by_their_content(tmp_path: Path, data: object, name: 
 )
 def test_a_file_without_mappings(tmp_path: Path, text: str, suffixes: str) -> None:
     for name in names(suffixes):
-        (tmp_path / name).write_text(text)
-        assert load(tmp_path / name) == AccountMappings(())
+        assert load(written(tmp_path / name, text)) == AccountMappings(())
 
 
 JWT = "eyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.eyJqdGkiOiJTRUNSRVQifQ.c2lnbmF0dXJl"
@@ -95,9 +93,8 @@ LOOK_LIKE_OTHERS = {
 @pytest.mark.parametrize("name", names(",.conf,.json,.yaml"))
 @pytest.mark.parametrize("text", LOOK_LIKE_OTHERS.values(), ids=LOOK_LIKE_OTHERS)
 def test_what_nats_server_takes_is_a_server_config(tmp_path: Path, text: str, name: str) -> None:
-    path = tmp_path / name
-    path.write_text(text + BESIDE)
-    subprocess.run([nats_server_binary(), "-t", "-c", path], capture_output=True, check=True)
+    path = written(tmp_path / name, text + BESIDE)
+    assert checked(path)[0]
     assert load(path) == mappings({"orders.*": "evil.$1"})
 
 
@@ -154,8 +151,7 @@ REFUSED = [
 def test_files_that_are_refused(
     tmp_path: Path, name: str, text: str, line: int | None, column: int | None, what: str
 ) -> None:
-    path = tmp_path / name
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    path = written(tmp_path / name, text)
     with pytest.raises(InvalidConfig) as raised:
         load(path)
     assert what in told(raised.value)
@@ -176,8 +172,7 @@ def test_a_missing_file_a_folder_or_a_pipe(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "server.conf"
-    path.write_text("port: 1")
+    path = written(tmp_path / "server.conf", "port: 1")
     path.chmod(0)
     with refused(InvalidConfig, "file-unreadable", reason="Permission denied"):
         load(path)
@@ -239,8 +234,7 @@ PLANTED = [
 @pytest.mark.parametrize("name", names(",.conf,.json,.yaml,.jwt"))
 @pytest.mark.parametrize("text", PLANTED)
 def test_errors_show_no_secret(tmp_path: Path, text: str, name: str) -> None:
-    path = tmp_path / name
-    path.write_text(text)
+    path = written(tmp_path / name, text)
     with pytest.raises(InvalidConfig) as raised:
         load(path)
     shown = str(raised.value).removeprefix(str(path))
@@ -253,10 +247,9 @@ def test_the_text_of_an_environment_variable_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NATS_PASSWORD", f"{PASSWORD} x")
-    path = tmp_path / "server.conf"
-    path.write_text("authorization { user: a, password: $NATS_PASSWORD }")
+    text = "authorization { user: a, password: $NATS_PASSWORD }"
     with refused(InvalidConfig, "variable-invalid") as raised:
-        load(path)
+        load(written(tmp_path / "server.conf", text))
     assert PASSWORD not in str(raised.value)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.jetstream.process import nats_server_binary
 from nats_transform import InvalidConfig
 from nats_transform.config import parse_server_config
 from nats_transform.config.accounts import ACCOUNT_FIELDS, TOP_FIELDS, account_mappings
 from nats_transform.config.tree import Node, Timestamp
 from tests.support.refused import told
+from tests.support.server_check import checked
+from tests.support.written import written
 
 pytestmark = pytest.mark.server
 
@@ -56,17 +56,13 @@ class Verdict:
 
 
 def verdict(path: Path) -> Verdict:
-    """What nats-server says of a file; no variable of this process reaches it."""
-    run = subprocess.run(
-        [nats_server_binary(), "-t", "-c", str(path)], capture_output=True, env={}, check=False
-    )
-    said = run.stderr.decode("utf-8", "replace")
+    """What nats-server says of a file."""
+    is_taken, said = checked(path)
     digest = re.search(r"valid \(sha256:([0-9a-f]{64})\)", said)
     # An unknown field, or a value of the wrong type, is found after the file has been read.
-    is_read = run.returncode == 0 or any(
-        text in said for text in ("unknown field", "interface conversion", "has no values")
-    )
-    return Verdict(is_read, run.returncode == 0, digest[1] if digest else None, said)
+    told_later = ("unknown field", "interface conversion", "has no values")
+    is_read = is_taken or any(text in said for text in told_later)
+    return Verdict(is_read, is_taken, digest[1] if digest else None, said)
 
 
 # --- the language ---------------------------------------------------------------------------
@@ -148,11 +144,10 @@ def _go_string(text: str) -> str:
 
 def test_the_server_reads_what_we_read(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    path = tmp_path / "server.conf"
     seen: Counter[str] = Counter()
     for _ in range(TEXTS):
         text = text_of(chance)
-        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        path = written(tmp_path / "server.conf", text)
         theirs, refused = verdict(path), ""
         try:
             tree = parse_server_config(path)
@@ -279,11 +274,10 @@ class Configs(random.Random):
 
 def test_the_server_takes_the_mappings_that_we_take(tmp_path: Path, seed: int) -> None:
     configs = Configs(seed)
-    path = tmp_path / "server.conf"
     seen: Counter[str] = Counter()
     for _ in range(MAPPINGS):
         text = configs.one()
-        path.write_bytes(text.encode())
+        path = written(tmp_path / "server.conf", text)
         theirs, refused = verdict(path), ""
         try:
             account_mappings(parse_server_config(path))
@@ -300,9 +294,7 @@ def test_the_server_takes_the_mappings_that_we_take(tmp_path: Path, seed: int) -
 
 
 def test_the_server_knows_the_fields_that_we_know(tmp_path: Path) -> None:
-    path = tmp_path / "server.conf"
     for known, form in ((TOP_FIELDS, "%s"), (ACCOUNT_FIELDS, "accounts { A {\n%s}\n}")):
-        path.write_text(
-            form % "".join(f"{name}: 1\n" for name in [*sorted(known), "no_such_field"])
-        )
-        assert set(re.findall(r'unknown field "([^"]*)"', verdict(path).said)) == {"no_such_field"}
+        fields = "".join(f"{name}: 1\n" for name in [*sorted(known), "no_such_field"])
+        _, said = checked(written(tmp_path / "server.conf", form % fields))
+        assert set(re.findall(r'unknown field "([^"]*)"', said)) == {"no_such_field"}

@@ -17,6 +17,7 @@ from nats_transform.config.files import MAX_BYTES
 from nats_transform.config.server_conf import MAX_INCLUDE_DEPTH
 from nats_transform.config.tree import MAX_DEPTH, Timestamp
 from tests.support.refused import refused, told
+from tests.support.written import written
 
 ROWS = [
     # id, text, what it means
@@ -173,14 +174,9 @@ def conf(tmp_path: Path) -> Path:
     return tmp_path / "server.conf"
 
 
-def write(path: Path, text: str) -> Path:
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    return path
-
-
 @pytest.mark.parametrize(("text", "meaning"), [pytest.param(*row[1:], id=row[0]) for row in ROWS])
 def test_what_a_text_means(conf: Path, text: str, meaning: dict[str, object]) -> None:
-    assert plain(parse_server_config(write(conf, text))) == meaning
+    assert plain(parse_server_config(written(conf, text))) == meaning
     assert list(meaning) == list(plain(parse_server_config(conf)))  # type: ignore[call-overload]
 
 
@@ -191,14 +187,14 @@ def test_where_a_text_is_refused(
     conf: Path, text: str, line: int | None, column: int | None, what: str
 ) -> None:
     with pytest.raises(InvalidConfig) as raised:
-        parse_server_config(write(conf, text))
+        parse_server_config(written(conf, text))
     assert what in told(raised.value)
     assert (raised.value.line, raised.value.column) == (line, column)
     assert raised.value.path == str(conf)
 
 
 def test_every_key_and_value_has_a_place(conf: Path) -> None:
-    tree = parse_server_config(write(conf, 'a: 1\n  "b" {\n    c = [ x\n      2.5 ]\n}\n'))
+    tree = parse_server_config(written(conf, 'a: 1\n  "b" {\n    c = [ x\n      2.5 ]\n}\n'))
     (a, b) = tree.value.values()
     (c,) = b.node.value.values()
     places = [a.place, a.node.place, b.place, b.node.place, c.place, c.node.place]
@@ -215,17 +211,17 @@ def test_every_key_and_value_has_a_place(conf: Path) -> None:
 def test_many_quoted_keys_have_their_places(conf: Path, sign: str, end: str) -> None:
     """The grammar takes a hundred of them at once."""
     text = "m {" + "".join(f'"k{n}"{sign}"v{n}"{end}' for n in range(250)) + "}"
-    entries = parse_server_config(write(conf, text)).value["m"].node.value
+    entries = parse_server_config(written(conf, text)).value["m"].node.value
     assert len(entries) == 250
     for n, entry in enumerate(entries.values()):
         assert (entry.key, entry.node.value) == (f"k{n}", f"v{n}")
-        for place, written in [(entry.place, f'"k{n}"'), (entry.node.place, f'"v{n}"')]:
-            lines = text[: text.index(written)].split("\n")
+        for place, quoted in [(entry.place, f'"k{n}"'), (entry.node.place, f'"v{n}"')]:
+            lines = text[: text.index(quoted)].split("\n")
             assert (place.line, place.column) == (len(lines), len(lines[-1]) + 1)
 
 
 def test_a_date_is_no_string(conf: Path) -> None:
-    tree = parse_server_config(write(conf, "a: 2026-01-01T00:00:00Z"))
+    tree = parse_server_config(written(conf, "a: 2026-01-01T00:00:00Z"))
     assert tree.value["a"].node.value == Timestamp("2026-01-01T00:00:00Z")
 
 
@@ -234,37 +230,37 @@ def test_a_date_is_no_string(conf: Path) -> None:
 
 def test_an_include_is_relative_to_the_file_that_includes(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
-    write(tmp_path / "deep" / "one.conf", "b: 1\ninclude 'two.conf'")
-    write(tmp_path / "deep" / "two.conf", "c: 2\nb: 3")
-    main = write(tmp_path / "main.conf", "a: 0\ninclude deep/one.conf\nd: $c")
+    written(tmp_path / "deep" / "one.conf", "b: 1\ninclude 'two.conf'")
+    written(tmp_path / "deep" / "two.conf", "c: 2\nb: 3")
+    main = written(tmp_path / "main.conf", "a: 0\ninclude deep/one.conf\nd: $c")
     tree = parse_server_config(main)
     assert plain(tree) == {"a": 0, "b": 3, "c": 2, "d": 2}
     assert tree.value["c"].place.path == str(tmp_path / "deep" / "two.conf")
 
 
 def test_an_include_merges_into_the_map_it_stands_in(tmp_path: Path) -> None:
-    write(tmp_path / "part.conf", "x: 1\ny: 2")
-    main = write(tmp_path / "main.conf", 'a { x: 0; include "part.conf"; z: $y }')
+    written(tmp_path / "part.conf", "x: 1\ny: 2")
+    main = written(tmp_path / "main.conf", 'a { x: 0; include "part.conf"; z: $y }')
     assert plain(parse_server_config(main)) == {"a": {"x": 1, "y": 2, "z": 2}}
 
 
 def test_an_included_file_does_not_see_the_variables_of_the_including_one(tmp_path: Path) -> None:
-    write(tmp_path / "part.conf", "b: $a_variable")
-    main = write(tmp_path / "main.conf", "a_variable: 1\ninclude part.conf")
+    written(tmp_path / "part.conf", "b: $a_variable")
+    main = written(tmp_path / "main.conf", "a_variable: 1\ninclude part.conf")
     with refused(InvalidConfig, "variable-not-set") as raised:
         parse_server_config(main)
     assert raised.value.path == str(tmp_path / "part.conf")
 
 
 def test_an_absolute_include_is_below_the_including_file(tmp_path: Path) -> None:
-    write(tmp_path / "part.conf", "b: 1")
-    main = write(tmp_path / "main.conf", "include /part.conf")
+    written(tmp_path / "part.conf", "b: 1")
+    main = written(tmp_path / "main.conf", "include /part.conf")
     assert plain(parse_server_config(main)) == {"b": 1}
 
 
 @pytest.mark.parametrize("name", ["main.conf", "./x/../main.conf", "link.conf"])
 def test_an_include_loop_is_refused(tmp_path: Path, name: str) -> None:
-    main = write(tmp_path / "main.conf", f"a: 1\ninclude {name}")
+    main = written(tmp_path / "main.conf", f"a: 1\ninclude {name}")
     (tmp_path / "x").mkdir()
     (tmp_path / "link.conf").symlink_to(main)
     with refused(InvalidConfig, "include-loop") as raised:
@@ -274,8 +270,8 @@ def test_an_include_loop_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_long_chain_of_includes_is_refused(tmp_path: Path) -> None:
     for number in range(MAX_INCLUDE_DEPTH + 1):
-        write(tmp_path / f"{number}.conf", f"include ./{number + 1}.conf")
-    write(tmp_path / f"{MAX_INCLUDE_DEPTH + 1}.conf", "a: 1")
+        written(tmp_path / f"{number}.conf", f"include ./{number + 1}.conf")
+    written(tmp_path / f"{MAX_INCLUDE_DEPTH + 1}.conf", "a: 1")
     parse_server_config(tmp_path / "1.conf")
     with refused(InvalidConfig, "includes-too-deep"):
         parse_server_config(tmp_path / "0.conf")
@@ -283,17 +279,16 @@ def test_a_long_chain_of_includes_is_refused(tmp_path: Path) -> None:
 
 def test_includes_that_multiply_are_refused(tmp_path: Path) -> None:
     for number in range(12):
-        write(tmp_path / f"f{number}.conf", f"include f{number + 1}.conf\n" * 9)
-    write(tmp_path / "f12.conf", "a: 1")
+        written(tmp_path / f"f{number}.conf", f"include f{number + 1}.conf\n" * 9)
+    written(tmp_path / "f12.conf", "a: 1")
     with refused(InvalidConfig, "includes-too-many", most=1000):
         parse_server_config(tmp_path / "f0.conf")
 
 
 def test_an_include_that_never_ends_is_refused(tmp_path: Path) -> None:
-    main = write(tmp_path / "main.conf", "include pipe")
     os.mkfifo(tmp_path / "pipe")
     with refused(InvalidConfig, "not-a-regular-file"):
-        parse_server_config(main)
+        parse_server_config(written(tmp_path / "main.conf", "include pipe"))
 
 
 # --- environment variables ------------------------------------------------------------------
@@ -316,7 +311,7 @@ def test_an_environment_variable_is_read_as_a_value(
 ) -> None:
     monkeypatch.setenv("SOME_VARIABLE", value)
     monkeypatch.setenv("OTHER_VARIABLE", "other")
-    tree = parse_server_config(write(conf, "a: $SOME_VARIABLE"))
+    tree = parse_server_config(written(conf, "a: $SOME_VARIABLE"))
     assert plain(tree) == {"a": meaning}
     assert (tree.value["a"].node.place.path, tree.value["a"].node.place.column) == (str(conf), 4)
 
@@ -325,14 +320,14 @@ def test_environment_variables_cannot_loop(conf: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("ONE", "$TWO")
     monkeypatch.setenv("TWO", "$ONE")
     with refused(InvalidConfig, "variable-invalid"):
-        parse_server_config(write(conf, "a: $ONE"))
+        parse_server_config(written(conf, "a: $ONE"))
 
 
 def test_a_long_chain_of_variables_is_refused(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1500):
         monkeypatch.setenv(f"CHAIN{number}", f"$CHAIN{number + 1}")
     with refused(InvalidConfig, "variable-invalid"):
-        parse_server_config(write(conf, "a: $CHAIN0"))
+        parse_server_config(written(conf, "a: $CHAIN0"))
 
 
 # --- limits ---------------------------------------------------------------------------------
@@ -340,7 +335,7 @@ def test_a_long_chain_of_variables_is_refused(conf: Path, monkeypatch: pytest.Mo
 
 def test_the_deepest_nesting_that_is_read(conf: Path) -> None:
     text = "{ a: " * (MAX_DEPTH - 2) + "{}" + "}" * (MAX_DEPTH - 2)
-    parse_server_config(write(conf, f"a: {text}"))
+    parse_server_config(written(conf, f"a: {text}"))
 
 
 @pytest.mark.parametrize(
@@ -355,7 +350,7 @@ def test_reading_takes_time_in_proportion(conf: Path, text: str) -> None:
     """A quadratic step would take hours on these; so even a busy machine tells them apart."""
     started = time.process_time()
     try:
-        parse_server_config(write(conf, text))
+        parse_server_config(written(conf, text))
     except InvalidConfig as error:
         assert "\n" not in str(error)  # noqa: PT017 - either end is fine, if it comes
     assert time.process_time() - started < 20

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from jobs.jetstream.process import nats_server_binary
 from nats_transform.config.edit import Unsafe
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.tree import plain
 from nats_transform.config.verbatim import mappings_text
 from nats_transform.errors import InvalidConfig
 from tests.support.refused import refused
+from tests.support.server_check import checked
+from tests.support.written import written
 
 TAKEN = [
     '{ "orders.*.*": "shop.$1.{{partition(3,2)}}.$2" }',
@@ -89,16 +89,11 @@ def test_a_server_reads_nothing_else_of_it(tmp_path: Path) -> None:
             continue
     assert len(taken) > 100
     # Each in an account of its own: what leaves its block is no mapping, and no account.
-    config = tmp_path / "server.conf"
     for at in range(0, len(taken), 50):
         blocks = sorted(taken)[at : at + 50]
         accounts = "\n".join(f"A{n} {{\n mappings {block}\n }}" for n, block in enumerate(blocks))
-        config.write_text(f"accounts {{\n{accounts}\n}}\nlast_of_all: 1\n")
-        run = subprocess.run(
-            [nats_server_binary(), "-t", "-c", str(config)], capture_output=True, text=True,
-            timeout=60, check=False,
-        )  # fmt: skip
-        said = run.stdout + run.stderr
+        text = f"accounts {{\n{accounts}\n}}\nlast_of_all: 1\n"
+        _, said = checked(written(tmp_path / "server.conf", text))
         # Within quotes the pieces are text, and the server refuses some of the mappings.
         fields = re.findall('(?i)unknown field "(.*?)"(?! for mapping destination)', said)
         assert fields == ["last_of_all"], said
