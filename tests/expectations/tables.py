@@ -10,8 +10,9 @@ import pyarrow as pa
 from expectations.transformed import MeasureTransformed
 from jobs.files.transform import WORDS
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform import AccountMappings
 from nats_transform.digest import Digest
+from tests.support import rules
 from tests.support.archive import Row, columns, message
 from tests.support.digest import digest_of
 
@@ -22,22 +23,16 @@ SEED = 7
 VERSION = "0f" * 32
 CLUSTERS = ("east", "west", None)
 
-MAPPINGS = AccountMappings(
-    [
-        Mapping("orders.*.*", [Destination("orders.{{partition(8,2)}}.$1.$2")]),
-        Mapping(
-            "cart.*",
-            [
-                Destination("cart.v1.$1", 70),
-                Destination("cart.v2.$1", 30),
-                Destination("cart.east.$1", 50, "east"),
-                Destination("cart.far.$1", 50, "east"),
-            ],
-        ),
-        # Half is lost: the source itself is listed.
-        Mapping("beat", [Destination("beat", 25), Destination("pulse", 25)]),
-        Mapping("log.*", [Destination("log.{{split(1,-)}}")]),
-    ]
+MAPPINGS = rules.mappings(
+    {
+        "orders.*.*": "orders.{{partition(8,2)}}.$1.$2",
+        "cart.*": [
+            *(("cart.v1.$1", 70), ("cart.v2.$1", 30)),
+            *(("cart.east.$1", 50, "east"), ("cart.far.$1", 50, "east")),
+        ],
+        "beat": [("beat", 25), ("pulse", 25)],  # half is lost: the source itself is listed
+        "log.*": "log.{{split(1,-)}}",
+    }
 )
 
 

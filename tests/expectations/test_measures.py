@@ -13,7 +13,6 @@ from scipy.stats import binom
 
 from expectations.messages import measure_messages
 from expectations.partitions import MAX_NUMBERS, key_limits, sample_hashes
-from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import End
 from nats_transform.audit.partitions import PartitionedEnd, partitioned_ends
 from nats_transform.kernel.coverage import Sequences
@@ -26,6 +25,7 @@ from tests.expectations.tables import (
     table_digest,
     transformed,
 )
+from tests.support import rules
 from tests.support.archive import Row
 
 
@@ -150,7 +150,7 @@ def test_samples_of_a_large_table_are_small_and_keep_all_of_a_key() -> None:
 def test_where_the_partition_number_is(
     source: str, destination: str, expected: tuple[int, int] | None
 ) -> None:
-    mappings = AccountMappings([Mapping(source, [Destination(destination)])])
+    mappings = rules.mappings({source: destination})
     ends = [PartitionedEnd(End(source, destination), *expected)] if expected else []
     assert partitioned_ends(mappings, MAX_NUMBERS) == ends
 
@@ -159,23 +159,20 @@ def test_where_the_partition_number_is(
 @pytest.mark.parametrize("partitions", [1, 2, 16, 4096])
 def test_limits_of_keys_are_those_of_scipy(keys: int, partitions: int) -> None:
     for tail in (0.5e-4 / partitions, 0.005, 0.2):
-        expected = (
-            int(binom.ppf(tail, keys, 1 / partitions)),
-            int(binom.isf(tail, keys, 1 / partitions)),
-        )
-        assert key_limits(keys, partitions, tail) == expected
+        low, high = (int(limit(tail, keys, 1 / partitions)) for limit in (binom.ppf, binom.isf))
+        assert key_limits(keys, partitions, tail) == (low, high)
 
 
-PARTITIONED = AccountMappings(
-    [
+PARTITIONED = rules.mappings(
+    {
         # One text under two sources, with the key in another place.
-        Mapping("a.*", [Destination("p.{{partition(5,1)}}")]),
-        Mapping("b.x.*", [Destination("p.{{partition(5,1)}}")]),
-        Mapping("c.*.*", [Destination("{{split(1,-)}}.q.{{partition(7,2)}}")]),
-        Mapping("d.*", [Destination("\udcff.{{partition(3,1)}}")]),
-        Mapping("e.*", [Destination(f"big.{{{{partition({MAX_NUMBERS + 1},1)}}}}")]),
-        Mapping("f.*", [Destination("{{splitfromright(1,1)}}.{{partition(3,1)}}.{{split(1,-)}}")]),
-    ]
+        "a.*": "p.{{partition(5,1)}}",
+        "b.x.*": "p.{{partition(5,1)}}",
+        "c.*.*": "{{split(1,-)}}.q.{{partition(7,2)}}",
+        "d.*": "\udcff.{{partition(3,1)}}",
+        "e.*": f"big.{{{{partition({MAX_NUMBERS + 1},1)}}}}",
+        "f.*": "{{splitfromright(1,1)}}.{{partition(3,1)}}.{{split(1,-)}}",
+    }
 )
 
 

@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from expectations.expectation import ChecksBroken, Report, Suite, report_on
 from expectations.great import suite_of
 from expectations.messages import measure_messages, messages_suite
 from expectations.transformed import transformed_messages_suite
-from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.digest import Digest
 from tests.expectations.tables import (
     MAPPINGS,
@@ -35,7 +32,9 @@ from tests.expectations.tables import (
 )
 from tests.support.archive import Row
 from tests.support.browser import Browser
+from tests.support.fresh_python import done_by
 from tests.support.hostile import HOSTILE, RAW, look_at
+from tests.support.rules import mappings
 
 ARCHIVED = messages()
 WRITTEN = transformed(ARCHIVED)
@@ -147,7 +146,7 @@ def test_names_from_outside_in_chromium(browser: Browser, tmp_path: Path) -> Non
             text,
         ),
     )
-    weights = AccountMappings([Mapping(HOSTILE, [Destination(f"x.{HOSTILE}", 40)])])
+    weights = mappings({HOSTILE: [(f"x.{HOSTILE}", 40)]})
     given = {"name": HOSTILE, "mappings": weights, "version": text, "before": HOSTILE}
     report, docs = check(rows, tmp_path / "checks", **given)
     assert len(report.failures) > 5
@@ -296,14 +295,8 @@ print(digest(rows))
 @pytest.mark.slow
 @pytest.mark.parametrize("master", ["local[1]", "local[4]", "local-cluster[2,1,1024]"])
 def test_the_size_of_the_cluster_does_not_show(master: str) -> None:
-    found = subprocess.run(
-        [sys.executable, "-c", TRANSFORM_ELSEWHERE, master],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"},
-    )
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+    found = done_by(TRANSFORM_ELSEWHERE, master, cwd=Path(__file__).parents[2], env=env)
     assert found.stdout.strip() == table_digest(WRITTEN)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import nats_transform
+from tests.support.fresh_python import done_by
 
 
 def test_the_list_of_public_names() -> None:
@@ -42,7 +40,4 @@ def test_importing_the_library_brings_no_engine() -> None:
         "heavy = {'pyspark', 'dagster', 'great_expectations', 'pandas', 'jobs', 'nats'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert printed.stdout.strip() == "[]"
+    assert done_by(script).stdout.strip() == "[]"

@@ -21,3 +21,10 @@ def fresh_python(
     """
     command = [sys.executable, *flags, "-c", code, *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, **more)
+
+
+def done_by(code: str, *args: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    """The same of one that ends with 0."""
+    done = fresh_python(code, *args, **more)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done

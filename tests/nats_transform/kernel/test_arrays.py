@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pytest
 
-from nats_transform import AccountMappings, Destination, Mapping, NatsTransformError
+from nats_transform import NatsTransformError
 from nats_transform.kernel import compile_mappings
 from nats_transform.mappings.subject import encode
 from tests.nats_transform.kernel.comparing import (
@@ -19,20 +19,19 @@ from tests.nats_transform.kernel.comparing import (
     outcomes,
     texts,
 )
+from tests.support import rules
 from tests.support.refused import refused
 
-MAPPINGS = AccountMappings(
-    [
-        Mapping(
-            "orders.*.*",
-            [
-                Destination("v2.$2.{{partition(16,1)}}.$1", 60),
-                Destination("v3.{{split(1,-)}}.{{random(9)}}", 30),
-                Destination("east.$1.$2", 70, "east"),
-            ],
-        )
-    ]
+MAPPINGS = rules.mappings(
+    {
+        "orders.*.*": [
+            ("v2.$2.{{partition(16,1)}}.$1", 60),
+            ("v3.{{split(1,-)}}.{{random(9)}}", 30),
+            ("east.$1.$2", 70, "east"),
+        ]
+    }
 )
+GROWS = rules.mappings({"*": ".".join(["{{slicefromleft(1,1)}}"] * 20)})
 MESSAGES = [
     Message(subject, cluster, stream, seq)
     for seq, subject in enumerate(["orders.eu.1", None, "orders.--.2", "x", "", "orders.\udcff.3"])
@@ -46,12 +45,8 @@ OTHER_LAYOUTS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "view": lambda array: array.cast(pa.binary_view()),
     "large-string": lambda array: array.cast(pa.large_binary()).view(pa.large_string()),
     "chunked": lambda array: pa.chunked_array([array[:5], array[5:5], array[5:]]),
-    "narrow-index": lambda array: pa.DictionaryArray.from_arrays(
-        array.dictionary_encode().indices.cast(pa.int8()), array.dictionary_encode().dictionary
-    ),
-    "unsigned-index": lambda array: pa.DictionaryArray.from_arrays(
-        array.dictionary_encode().indices.cast(pa.uint64()), array.dictionary_encode().dictionary
-    ),
+    "narrow-index": lambda array: indexed_by(array.dictionary_encode(), pa.int8()),
+    "unsigned-index": lambda array: indexed_by(array.dictionary_encode(), pa.uint64()),
     "slice-of-dictionary": lambda array: (
         pa.concat_arrays([array, array]).dictionary_encode().slice(len(array))
     ),
@@ -62,6 +57,10 @@ OTHER_LAYOUTS: dict[str, Callable[[pa.Array], pa.Array]] = {
         [array.buffers()[0], moved(array.buffers()[1]), array.buffers()[2]],
     ),
 }
+
+
+def indexed_by(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(array.indices.cast(kind), array.dictionary)
 
 
 def moved(buffer: pa.Buffer) -> pa.Buffer:
@@ -237,10 +236,6 @@ def test_results_without_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         compile_mappings(GROWS).apply(texts(["x" * 2**16]))
 
 
-GROWS = AccountMappings([Mapping("*", [Destination(".".join(["{{slicefromleft(1,1)}}"] * 20))])])
-
-
 def test_text_that_has_no_bytes_is_refused() -> None:
-    mappings = AccountMappings([Mapping("a.\ud800", [Destination("b")])])
     with refused(NatsTransformError, "text-half-surrogate"):
-        compile_mappings(mappings).apply(ONE)
+        compile_mappings(rules.mappings({"a.\ud800": "b"})).apply(ONE)

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 from scipy.stats import chi2_contingency, chisquare
 
-from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.kernel import compile_mappings
+from tests.support.rules import mappings
 
 SIZES = [
     pytest.param(200_000, id="quick"),
@@ -34,8 +34,7 @@ def chances(count: int) -> dict[str, np.ndarray]:
     The arrays: here (0..99), there (0..99), first, second (0..9, or NONE).
     """
     random = f"{{{{random({FACES})}}}}"
-    one = AccountMappings([Mapping("a", [Destination(f"{random}.{random}", 99)])])
-    other = AccountMappings([Mapping(">", [Destination("x.>", 50)])])
+    one, other = mappings({"a": [(f"{random}.{random}", 99)]}), mappings({">": [("x.>", 50)]})
     sequences = pa.array(np.arange(1, count + 1))
     subjects = pa.repeat(pa.scalar("a"), count)
     here = compile_mappings(one).run(subjects, stream="ORDERS", seq=sequences)

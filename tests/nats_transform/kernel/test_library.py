@@ -12,6 +12,7 @@ import pytest
 from nats_transform.errors import KernelUnavailable
 from nats_transform.kernel import build
 from nats_transform.kernel.library import library
+from tests.support.fresh_python import done_by
 from tests.support.refused import refused
 
 ROOT = Path(__file__).parents[3]
@@ -51,14 +52,10 @@ def test_damaged_library(tmp_path: Path) -> None:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """What is needed to build, in a path with a space."""
-    copy = tmp_path / "a b"
-    for name in ("nats_transform", "pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("*.so", "*.pyc"))
-        else:
-            copy.mkdir(exist_ok=True)
-            shutil.copy(source, copy)
+    copy, unneeded = tmp_path / "a b", shutil.ignore_patterns("*.so", "*.pyc")
+    shutil.copytree(ROOT / "nats_transform", copy / "nats_transform", ignore=unneeded)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
     return copy
 
 
@@ -105,13 +102,7 @@ assert kernel.__file__.startswith(sys.argv[1])
 mappings = AccountMappings([Mapping("a.*", [Destination("b.$1")])])
 print(kernel.compile_mappings(mappings).apply(pa.array(["a.x"]))["mapped_subject"][0].as_py())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script, packed],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = done_by(script, packed, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("b'b.x'\n", "")
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nats_transform import AccountMappings, Destination, Mapping, Outcome
+from nats_transform import Outcome
 from nats_transform.kernel.proof import IS_ILLEGAL, IS_SAME, Opinion, Proof
 from nats_transform.mappings.functions import fnv1a
 from nats_transform.mappings.subject import encode, literal_fault
 from tests.nats_transform.kernel import generate
 from tests.nats_transform.kernel.comparing import LAYOUTS, Message, texts
+from tests.support import rules
 
 SOME = pytest.param(10_000, id="some")
 MANY = pytest.param(250_000, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
@@ -86,13 +87,13 @@ def changed(random: Random, subject: str | None) -> str | None:
 
 
 def test_hashes_are_those_of_keys() -> None:
-    mappings = AccountMappings(
-        [
-            Mapping("whole", [Destination("w.{{partition(5)}}")]),
-            Mapping("a.*.*", [Destination("a.{{partition(7,2,1)}}.{{partition(3,1)}}")]),
-            Mapping("b.>", [Destination("b.{{partition(0)}}.>")]),
-            Mapping("c.*", [Destination("d.$1")]),
-        ]
+    mappings = rules.mappings(
+        {
+            "whole": "w.{{partition(5)}}",
+            "a.*.*": "a.{{partition(7,2,1)}}.{{partition(3,1)}}",
+            "b.>": "b.{{partition(0)}}.>",
+            "c.*": "d.$1",
+        }
     )
     keys = {"whole": "", "a.x.yz": "yzx", "b.c.d": "b.c.d", "c.x": None, "e": None}
     messages = [Message(subject) for subject in keys]
@@ -110,9 +111,7 @@ def test_many_rules_that_look_alike() -> None:
     messages = [Message(f"{a}.{b}.{c}") for a in "abc" for b in "xyz" for c in ("1", "2", "1.2")]
     for _ in range(50):
         random.shuffle(sources)
-        mappings = AccountMappings(
-            [Mapping(s, [Destination("m.>" if s[-1] == ">" else "m")]) for s in sources]
-        )
+        mappings = rules.mappings({s: "m.>" if s[-1] == ">" else "m" for s in sources})
         proof = Proof(mappings)
         expected = [mappings.replay(m.subject, None, stream="S", seq=1) for m in messages]
         mapped = [outcome.subject for outcome in expected]

@@ -6,8 +6,6 @@ What the kernel makes of each subject is tested in `tests/nats_transform/kernel`
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import partial, reduce
@@ -20,47 +18,36 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from nats_transform import (
-    AccountMappings,
-    Destination,
-    Mapping,
-    NatsTransformError,
-    Outcome,
-    parse_stream,
-)
+from nats_transform import NatsTransformError, Outcome, parse_stream
 from nats_transform.mappings.subject import decode, encode
 from nats_transform.spark import OUTPUT, apply, digest, ingress, republish, take
 from tests.nats_transform.kernel import generate
 from tests.nats_transform.kernel.comparing import Message
+from tests.support import rules
+from tests.support.fresh_python import done_by
 from tests.support.refused import refused
 
 pytestmark = pytest.mark.spark
 
-MIXED = AccountMappings(
-    [
-        Mapping(
-            "orders.*.*",
-            [
-                Destination("orders.v2.$2.$1", 50),
-                Destination("orders.p.{{partition(16,2)}}.$1.$2", 30),
-                Destination("orders.s.$1.{{splitfromleft(2,5)}}", 20),
-                Destination("east.orders.$1.$2", 100, "east"),
-            ],
-        )
-    ]
+MIXED = rules.mappings(
+    {
+        "orders.*.*": [
+            ("orders.v2.$2.$1", 50),
+            ("orders.p.{{partition(16,2)}}.$1.$2", 30),
+            ("orders.s.$1.{{splitfromleft(2,5)}}", 20),
+            ("east.orders.$1.$2", 100, "east"),
+        ]
+    }
 )
-FUNCTIONS = AccountMappings(
-    [
-        Mapping(
-            "f.*.*.>",
-            [
-                Destination("a.{{split(1,-)}}.{{slicefromleft(2,3)}}.>", 20),
-                Destination("b.{{splitfromright(1,2)}}.{{slicefromright(2,4)}}.>", 20),
-                Destination("c.{{left(1,2)}}.{{right(2,2)}}.{{random(9)}}.>", 20),
-                Destination("d.$1.$2.>", 40),
-            ],
-        )
-    ]
+FUNCTIONS = rules.mappings(
+    {
+        "f.*.*.>": [
+            ("a.{{split(1,-)}}.{{slicefromleft(2,3)}}.>", 20),
+            ("b.{{splitfromright(1,2)}}.{{slicefromright(2,4)}}.>", 20),
+            ("c.{{left(1,2)}}.{{right(2,2)}}.{{random(9)}}.>", 20),
+            ("d.$1.$2.>", 40),
+        ]
+    }
 )
 STREAM = parse_stream(
     {
@@ -277,15 +264,8 @@ def test_spark_connect_gives_the_same(spark: SparkSession, tmp_path: Path) -> No
     other.symlink_to("/bin/false")
     environment |= {"PYTHONPATH": str(root), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     environment["SPARK_TESTING"] = "1"  # the Connect server takes any free port, not 15002
-    done = subprocess.run(
-        [sys.executable, "-c", CONNECT],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
+    printed = done_by(CONNECT, cwd=tmp_path, env=environment).stdout
+    found = [line.split()[1] for line in printed.splitlines() if line.startswith("digest ")]
     frames = [apply(MIXED, messages(spark), seed=5), three_steps(messages(spark))]
     assert found == [str(digest.digest(frame)) for frame in frames]
     assert frames[1].where("subject LIKE 'live.%'").count() == 1000

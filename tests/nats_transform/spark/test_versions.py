@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from nats_transform.spark import apply, digest
 from tests.nats_transform.spark.test_frames import FUNCTIONS, MIXED, messages
+from tests.support.fresh_python import done_by
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -70,14 +71,7 @@ def test_the_same_digest(spark: SparkSession, tmp_path: Path, wanted: str) -> No
         if not name.startswith("PYSPARK_") and name != "SPARK_HOME"
     }
     environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr[-2000:]
+    ran = done_by(SCRIPT, cwd=tmp_path, env=environment)
     lines = [line.split() for line in ran.stdout.splitlines()]
     (versions,) = [line[1:] for line in lines if line[0] == "version"]
     assert versions[0] == versions[1]
