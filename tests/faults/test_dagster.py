@@ -24,13 +24,10 @@ from nats_transform.spark import digest
 from tests.support.dagster_processes import BIN, ONE_WRITER, Webserver, environment, webserver
 from tests.support.dagster_project import DAYS, Project, empty_project
 from tests.support.postgres import postgres
-from tests.support.spark_cluster import Daemon, daemon, free_port
+from tests.support.spark_cluster import Daemon, daemon, family, free_port
+from tests.support.written import written
 
-pytestmark = [
-    pytest.mark.dagster,
-    pytest.mark.spark,
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.slow]
 
 # 127.0.0.1 as /proc/net writes it: of Dagster, and of a JVM that an earlier test started here.
 IPV4_LOOPBACK, MAPPED_LOOPBACK = "0100007F", "0000000000000000FFFF00000100007F"
@@ -96,18 +93,9 @@ def reached(paths: Sequence[str]) -> list[str]:
 
 def listening(top: int) -> tuple[list[str], list[str]]:
     """The addresses (in hexadecimal) and the sockets of a process and of all that it started."""
-    family, grew = {top}, True
-    while grew:
-        grew = False
-        for status in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):  # it has just ended
-                parent = int(status.read_text().rpartition(")")[2].split()[1])
-                if parent in family and int(status.parent.name) not in family:
-                    family.add(int(status.parent.name))
-                    grew = True
     inodes = set()
-    for one in family:
-        with suppress(OSError):
+    for one in family(top):
+        with suppress(OSError):  # it has just ended
             links = [os.readlink(link) for link in Path(f"/proc/{one}/fd").iterdir()]
             inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
     tables = [
@@ -245,30 +233,18 @@ def test_a_code_server_that_is_killed_with_its_run(
         project.add("east", count=COUNT)
         project.made("east", ["mapping_version"])
         instance, location, port = project.instance, f"{project.name}.definitions", free_port()
-        workspace = project.root / "workspace.yaml"
         where = f"host: 127.0.0.1, port: {port}, location_name: {location}"
-        workspace.write_text(f"load_from: [grpc_server: {{{where}}}]")
-        code = Service(
-            project,
-            running,
-            "dagster",
-            "api",
-            "grpc",
-            "-h",
-            "127.0.0.1",
-            "-p",
-            str(port),
-            "-m",
-            location,
-        )
+        text = f"load_from: [grpc_server: {{{where}}}]"
+        workspace = written(project.root / "workspace.yaml", text)
+        options = ("-h", "127.0.0.1", "-p", str(port), "-m", location)
+        code = Service(project, running, "dagster", "api", "grpc", *options)
         code.keep()
         server = running.enter_context(webserver(project, "-w", str(workspace)))
         until(lambda: location in str(server.ask(LOCATIONS)), code.keep)
         run = server.launch(ASSETS, {"dagster/partition": f"{DAYS[0]}"})
         code.kill(group=True)
         service = Service(project, running, "dagster-daemon", "run", "-w", str(workspace))
-        resubmitted = "re-submitting the run"
-        until(lambda: resubmitted in messages(instance, run), service.keep)
+        until(lambda: "re-submitting the run" in messages(instance, run), service.keep)
         code.keep()
         started = dg.DagsterEventType.STEP_START
         until(lambda: instance.all_logs(run, of_type=started) != [], service.keep)

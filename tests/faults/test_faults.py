@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -50,12 +49,13 @@ from tests.support.archive import sequences
 from tests.support.command import nats_transform
 from tests.support.disks import fill, small_disk
 from tests.support.exporting import Exporting
-from tests.support.jobs import HERE
+from tests.support.jobs import HERE, dumped
 from tests.support.network import network
 from tests.support.postgres import postgres
 from tests.support.refused import refused
 from tests.support.saying import says
 from tests.support.streams import Stream, column_of, new_stream
+from tests.support.written import written
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -132,7 +132,7 @@ async def made_anew(js: Any, stream: str) -> None:
     [(purged, ""), (limited, ""), (deleted, "read-deleted"), (made_anew, "read-recreated")],
 )
 def test_a_stream_that_changes_in_mid_ingest(
-    stream: Stream, tmp_path: Path, change: Callable[..., Any], code: str
+    stream: Stream, warehouse: Warehouse, change: Callable[..., Any], code: str
 ) -> None:
     """What was read before the change is archived as it was, and nothing else; or one line."""
     count = 10_000
@@ -146,7 +146,6 @@ def test_a_stream_that_changes_in_mid_ingest(
             stream.run(lambda js: change(js, stream.name))
         return data, 0.0, False
 
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
     with network(stream.server.url, treat) as url:
         nats = NatsSettings(servers=url, patience=20)
         given = IngestSettings(stream=stream.name, server=nats, warehouse=warehouse)
@@ -163,8 +162,8 @@ def test_a_stream_that_changes_in_mid_ingest(
     assert (result.messages, result.gaps) == (len(held), count - len(held))
     assert held == sorted({*held} | {*range(count - 99, count + 1)})
     assert rows["data"].to_pylist() == [b"%d " % (seq - 1) + b"x" * 1000 for seq in held]
-    assert ingest(HERE, given.model_copy(update={"server": NatsSettings(
-        servers=stream.server.url)})).added == 0  # fmt: skip
+    direct = given.model_copy(update={"server": NatsSettings(servers=stream.server.url)})
+    assert ingest(HERE, direct).added == 0
 
 
 # --- Disks and catalogs ---------------------------------------------------------------------------
@@ -172,17 +171,22 @@ def test_a_stream_that_changes_in_mid_ingest(
 
 def dump(folder: Path, times: list[datetime]) -> Path:
     """A dump with a message at each of these times."""
-    rows = [
-        {"seq": n + 1, "ts": moment.isoformat(), "subject": f"a.{n % 3}", "data": f"{n}"}
-        for n, moment in enumerate(times)
-    ]
-    path = folder / "messages.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return dumped(
+        folder / "messages.jsonl",
+        [
+            {"seq": n + 1, "ts": moment.isoformat(), "subject": f"a.{n % 3}", "data": f"{n}"}
+            for n, moment in enumerate(times)
+        ],
+    )
 
 
 def settings(path: Path, warehouse: Warehouse) -> IngestSettings:
     return IngestSettings(stream="S", jsonl=str(path), warehouse=warehouse)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(dir=tmp_path / "warehouse")
 
 
 MINUTES = [START + timedelta(minutes=n) for n in range(200)]
@@ -220,9 +224,8 @@ def test_a_disk_that_is_full_at_the_commit(
 
 @pytest.mark.spark
 def test_a_catalog_that_is_locked_at_the_commit(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
     given = settings(dump(tmp_path, MINUTES), warehouse)
     publish = staging.publish
     let_go = []
@@ -258,11 +261,8 @@ def test_postgres_that_is_gone_at_the_commit(
     with postgres(password) as server:
         server.create("catalog")
         uri = server.uri("catalog").replace(password, quote(password, safe=""))
-        for name, value in (
-            ("TYPE", "sql"),
-            ("URI", uri),
-            ("WAREHOUSE", f"file://{tmp_path}/warehouse"),
-        ):
+        place = f"file://{tmp_path}/warehouse"
+        for name, value in (("TYPE", "sql"), ("URI", uri), ("WAREHOUSE", place)):
             monkeypatch.setenv(f"PYICEBERG_CATALOG__FAULTY__{name}", value)
         monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it read them on import
         (tmp_path / "warehouse").mkdir()
@@ -291,16 +291,17 @@ def test_postgres_that_is_gone_at_the_commit(
 
 @pytest.mark.spark
 def test_a_temporary_folder_that_is_full(
-    spark: SparkSession, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    disk: Path,
+    tmp_path: Path,
+    warehouse: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The tables of a dry run are temporary files, if there is room."""
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
     ingest(spark, settings(dump(tmp_path, MINUTES), warehouse))
-    (tmp_path / "new.conf").write_text('mappings { "a.*": "b.$1" }')
+    new = written(tmp_path / "new.conf", 'mappings { "a.*": "b.$1" }')
     monkeypatch.setattr(tempfile, "tempdir", str(disk))
-    wanted = DryRunSettings(
-        stream="S", candidate=tmp_path / "new.conf", warehouse=warehouse, exact=True
-    )
+    wanted = DryRunSettings(stream="S", candidate=new, warehouse=warehouse, exact=True)
     assert dry_run(spark, wanted).dry_run.messages == 200
     fill(disk / "fill")
     with refused(JobError, "no-room-for-temporary-files", folder=disk):
@@ -336,21 +337,27 @@ def test_a_disk_that_is_full_for_a_file(disk: Path, tmp_path: Path) -> None:
     assert nats_transform(*commands[-1])[0] == 0
 
 
+COUNT = """
+import sys
+from pathlib import Path
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.tables import Warehouse, open_table
+print(open_table(Warehouse(dir=Path(sys.argv[1])), MESSAGES).scan().to_arrow().num_rows)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_warehouse_that_may_only_be_read(
-    spark: SparkSession, nats_server: Any, tmp_path: Path
+    spark: SparkSession, nats_server: Any, tmp_path: Path, warehouse: Warehouse
 ) -> None:
     """By a user without the rights of root: reading works, and jobs say why they cannot write."""
     powerless: list[str] = []
     if os.getuid() == 0:
         if (setpriv := shutil.which("setpriv")) is None:
-            pytest.skip(
-                "root may write everywhere, and there is no setpriv to take that right away"
-            )
+            pytest.skip("root may write everywhere, and no setpriv takes that right away")
         powerless = [setpriv, "--inh-caps=-all", "--bounding-set=-all"]
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
-    (tmp_path / "mapping.conf").write_text(MAPPING.format(version="v1"))
+    mapping = written(tmp_path / "mapping.conf", MAPPING.format(version="v1"))
     ingest(spark, settings(dump(tmp_path, MINUTES[:100]), warehouse))
     transform(spark, transform_settings(tmp_path, warehouse))
     longer = str(dump(tmp_path, MINUTES))
@@ -365,14 +372,10 @@ def test_a_warehouse_that_may_only_be_read(
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     before = state()
-    count = "import sys; from pathlib import Path; from jobs.warehouse.specs import MESSAGES; "
-    count += "from jobs.warehouse.tables import Warehouse, open_table; "
-    count += "table = open_table(Warehouse(dir=Path(sys.argv[1])), MESSAGES); "
-    count += "print(table.scan().to_arrow().num_rows)"
-    seen = run("-c", count, str(warehouse.folder))
+    seen = run("-c", COUNT, str(warehouse.folder))
     assert (seen.returncode, seen.stdout) == (0, "100\n"), seen.stderr
     target = new_stream(nats_server, subjects=["b.>"])
-    (weighted := tmp_path / "weighted.conf").write_text(WEIGHTED)
+    weighted = written(tmp_path / "weighted.conf", WEIGHTED)
     one = ("--stream", "S", "--warehouse", str(warehouse.folder))
     server = ("--to", target.name, "--server", nats_server.url)
     for command in (
@@ -385,7 +388,7 @@ def test_a_warehouse_that_may_only_be_read(
     assert target.info().state.messages == 100
     for command in (
         ("ingest", *one, "--jsonl", longer),
-        ("transform", *one, "--mapping", str(tmp_path / "mapping.conf")),
+        ("transform", *one, "--mapping", str(mapping)),
         ("audit", *one, "--mapping", str(weighted)),
         ("dry-run", *one, "--candidate", str(weighted)),  # the census is kept
         ("erase", *one, "--subject", "a.1", "--reason", "r", "--yes"),
@@ -401,9 +404,8 @@ def test_a_warehouse_that_may_only_be_read(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_simulation_that_is_killed(tmp_path: Path) -> None:
+def test_a_simulation_that_is_killed(tmp_path: Path, warehouse: Warehouse) -> None:
     """Once its table is made, once messages are written, and once when they are published."""
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
     ingest(HERE, settings(dump(tmp_path, MINUTES), warehouse))
     (tmp_path / "new.conf").write_text('mappings { "a.0": "b.0" }')
     (tmp_path / "streams").mkdir()
@@ -416,14 +418,8 @@ def test_a_simulation_that_is_killed(tmp_path: Path) -> None:
     made = warehouse.folder / "nats" / SIMULATED.name
 
     def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command,
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            text=True,
-        )
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes)
 
     def held() -> list[int]:
         try:
@@ -458,12 +454,9 @@ def test_a_simulation_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_clock_that_jumps(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_clock_that_jumps(spark: SparkSession, tmp_path: Path, warehouse: Warehouse) -> None:
     days = [0, 1, 0, 2, -1, 2]  # a block of messages on each, in the order of the stream
-    times = [
-        START + timedelta(days=day, seconds=n) for day in days for n in range(50)
-    ]  # fmt: skip
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    times = [START + timedelta(days=day, seconds=n) for day in days for n in range(50)]
     result = ingest(spark, settings(dump(tmp_path, times), warehouse))
     assert (result.messages, result.gaps) == (len(times), 0)
     rows = read(spark, open_table(warehouse, MESSAGES), MESSAGES).orderBy("seq").collect()
@@ -481,11 +474,10 @@ def transform_settings(folder: Path, warehouse: Warehouse) -> TransformSettings:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_corrupt_data_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_corrupt_data_file(spark: SparkSession, tmp_path: Path, warehouse: Warehouse) -> None:
     """A bit flips somewhere in the archive: a transform says so, or its rows are the same."""
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
     ingest(spark, settings(dump(tmp_path, MINUTES), warehouse))
-    (tmp_path / "mapping.conf").write_text(MAPPING.format(version="v1"))
+    written(tmp_path / "mapping.conf", MAPPING.format(version="v1"))
     wanted = transform_settings(tmp_path, warehouse)
     good = transform(spark, wanted).digest
     before = [s.snapshot_id for s in open_table(warehouse, TRANSFORMED).metadata.snapshots]
@@ -521,12 +513,10 @@ def test_a_corrupt_data_file(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_mapping_that_changes_in_mid_run(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
     ingest(spark, settings(dump(tmp_path, MINUTES), warehouse))
-    file = tmp_path / "mapping.conf"
-    file.write_text(MAPPING.format(version="v1"))
+    file = written(tmp_path / "mapping.conf", MAPPING.format(version="v1"))
     wanted = transform_settings(tmp_path, warehouse)
     version = mapping_version(load_mappings(file, "$G"), 0)
     run = jobs.transform.run
@@ -547,7 +537,9 @@ def test_a_mapping_that_changes_in_mid_run(
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_many_long_subjects_in_a_heap_of_1_gib(spark: SparkSession, tmp_path: Path) -> None:
+def test_many_long_subjects_in_a_heap_of_1_gib(
+    spark: SparkSession, tmp_path: Path, warehouse: Warehouse
+) -> None:
     """A million messages on 100,000 subjects of 200 tokens, through every job."""
     # Not the setting: another test of this process may have started the JVM, and changed it since.
     assert spark._jvm.java.lang.Runtime.getRuntime().maxMemory() <= 2**30  # type: ignore[union-attr]
@@ -562,16 +554,14 @@ def test_many_long_subjects_in_a_heap_of_1_gib(spark: SparkSession, tmp_path: Pa
             sequences = range(part * 100_000 + 1, (part + 1) * 100_000 + 1)
             times = [START + timedelta(seconds=seq / 10) for seq in sequences]
             writer.write_table(pa.table([sequences, times, subjects], schema=schema))
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
     given = IngestSettings(stream="S", parquet=str(path), warehouse=warehouse)
     assert ingest(spark, given).messages == 1_000_000
-    mapping = tmp_path / "mapping.conf"
-    mapping.write_text('mappings { "*.>": [{destination: "v.{{partition(8,1)}}.>", weight: 60}] }')
+    text = 'mappings { "*.>": [{destination: "v.{{partition(8,1)}}.>", weight: 60}] }'
+    mapping = written(tmp_path / "mapping.conf", text)
     settings = {"stream": "S", "warehouse": warehouse, "mapping": mapping}
     made = transform(spark, TransformSettings(**settings))
     assert made.fates["mapped"] == 1_000_000  # a remainder keeps its subject
     assert audit(spark, AuditSettings(**settings)).messages == 1_000_000
-    found = dry_run(
-        spark, DryRunSettings(stream="S", warehouse=warehouse, candidate=mapping)
-    ).dry_run
+    tried = DryRunSettings(stream="S", warehouse=warehouse, candidate=mapping)
+    found = dry_run(spark, tried).dry_run
     assert (found.messages, found.subjects) == (1_000_000, 100_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from jobs.transform import transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import data_files, open_table
 from tests.support.disks import fill, small_disk
-from tests.support.jobs import HERE
+from tests.support.jobs import HERE, dumped
 from tests.support.refused import refused
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -60,7 +59,7 @@ def write_inputs(folder: Path, days: int) -> None:
         }
         for n in range(days * A_DAY)
     ]
-    (folder / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dumped(folder / "dump.jsonl", rows)
     (folder / "mapping.conf").write_text('mappings { "a.*": "b.$1" }')
 
 

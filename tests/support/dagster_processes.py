@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.dagster_project import Project
+from tests.support.spark_cluster import free_port
 
 BIN = Path(sys.executable).parent
 # As the demo and the documentation have it.
@@ -135,10 +135,7 @@ def webserver(project: Project, *workspace: str) -> Iterator[Webserver]:
 
     Without options for a workspace a code server of its own executes what is launched.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    module = f"{project.name}.definitions"
+    module, port = f"{project.name}.definitions", free_port()
     command = ["dagster-webserver", "-h", "127.0.0.1", "-p", str(port)]
     with _process(project, *command, *(workspace or ("-m", module))) as (process, log):
         server = Webserver(f"http://127.0.0.1:{port}", module)

@@ -8,17 +8,15 @@ from typing import Any
 
 from jobs.export import ExportResult, export
 from jobs.ingest import ingest
-from jobs.session import SessionOnDemand
 from jobs.settings.export import ExportSettings
 from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
 from nats_transform.backup.archive import Head, read_head, read_messages
 from tests.support.backups import Entry, archive, packed, state_of
+from tests.support.jobs import HERE as SPARK
 
-SPARK = SessionOnDemand(SparkSettings())
 MESSAGES: list[Entry] = [
     (b"a.1", 1_700_000_000_000_000_001, 11, b"", b"one"),
     (b"a.2", 1_700_000_000_000_000_002, 12, b"NATS/1.0\r\nA: 1\r\n\r\n", b""),

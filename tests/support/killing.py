@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 import time
@@ -13,14 +12,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from jobs.ingest import ingest
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.transform import transform
 from jobs.warehouse.specs import TRANSFORMED
 from tests.support.archive import rows_of
-from tests.support.jobs import HERE
+from tests.support.jobs import dumped, ingested, transformed
+from tests.support.written import written
 
 COUNT, DAYS = 40_000, 8
 MAPPING = """mappings {
@@ -107,13 +104,10 @@ def work_in(folder: Path) -> Work:
         }
         for n in range(COUNT)
     ]
-    dump, mapping = folder / "dump.jsonl", folder / "mapping.conf"
-    dump.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    mapping.write_text(MAPPING)
+    mapping = written(folder / "mapping.conf", MAPPING)
     near, far = (Warehouse(dir=folder / place) for place in ("near", "far"))
-    ingest(HERE, IngestSettings(stream="S", jsonl=str(dump), warehouse=near))
+    ingested(near, dumped(folder / "dump.jsonl", rows))
     shutil.copytree(folder / "near", folder / "far")
     settings = TransformSettings(stream="S", mapping=mapping, warehouse=far)
     (folder / "transform.json").write_text(settings.model_dump_json(exclude_defaults=True))
-    made = transform(HERE, settings.model_copy(update={"warehouse": near}))
-    return Work(folder, made.digest)
+    return Work(folder, transformed(near, mapping).digest)

@@ -90,15 +90,6 @@ class _Handler(BaseHTTPRequestHandler):
     api: KubernetesApi
 
     def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def do_DELETE(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         address = urlparse(self.path)
         labels = parse_qs(address.query).get("labelSelector", [""])[0]
@@ -118,18 +109,16 @@ class _Handler(BaseHTTPRequestHandler):
                 case "POST", None:
                     self._send(201, self.api.create(found["namespace"], kind, json.loads(body)))
                 case "DELETE", _:
-                    names = (
-                        [name]
-                        if name
-                        else [m["metadata"]["name"] for m in self.api.all(kind, labels)]
-                    )
-                    for one in names:
+                    matching = [m["metadata"]["name"] for m in self.api.all(kind, labels)]
+                    for one in [name] if name else matching:
                         self.api.delete(kind, one)
                     self._send(200, {"kind": "Status", "status": "Success"})
                 case _:
                     self._refuse()
         except KeyError:
             self._send(404, {"kind": "Status", "status": "Failure", "code": 404})
+
+    do_POST = do_DELETE = do_GET  # noqa: N815 - as http.server has them
 
     def _refuse(self) -> None:
         self.api.refused.append(f"{self.command} {self.path}")
