@@ -17,6 +17,7 @@ from nats_transform.audit import Verdict
 from tests.conformance.client import Client
 from tests.jobs.audit.rehearsal import HERE
 from tests.support.archive import Row, archive, message
+from tests.support.written import written
 
 pytestmark = [pytest.mark.server]
 
@@ -101,11 +102,9 @@ def observe(
     weights: dict[str, int],
     source_stream: str | None,
 ) -> AuditResult:
-    file = folder / "server.conf"
-    file.write_text(CONFIG % weights)
     settings = AuditSettings(
         stream="OUT",
-        mapping=file,
+        mapping=written(folder / "server.conf", CONFIG % weights),
         warehouse=warehouse,
         observed=True,
         tolerance=2,

@@ -63,13 +63,8 @@ async def tried(servers: dict[str, NatsServer]) -> dict[str, Any]:
                 told[name] = client._server_info["cluster"]
                 await client.jetstream().publish(f"shop.{name}", b"")
                 await client.jetstream().publish(f"elsewhere.{name}", b"")
-        return {
-            "info": told,
-            "MAPPED": await stored(east, "MAPPED", 3),
-            "PLACED": await stored(east, "PLACED", 3),
-            "AGAIN": await stored(east, "AGAIN", 3),
-            "SOURCED": await stored(east, "SOURCED", 3),
-        }
+        streams = ("MAPPED", "PLACED", "AGAIN", "SOURCED")
+        return {"info": told} | {name: await stored(east, name, 3) for name in streams}
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from nats_transform.kernel import compile_mappings
 from nats_transform.streams.source import bucket_source
 from tests.conformance.client import Client
 from tests.support.archive import columns, message
+from tests.support.written import written
 
 pytestmark = pytest.mark.server
 
@@ -251,10 +252,9 @@ def differences(
     tmp: Path,
 ) -> tuple[list[str], dict[str, list[Held]]]:
     """Where the server and the simulation part; and what the streams hold."""
-    conf = tmp / "server.conf"
-    conf.write_text(config)
     streams = [parse_stream(one) for one in raw]
-    ours, last, followed = simulated(subjects, load_mappings(conf), streams)
+    mappings = load_mappings(written(tmp / "server.conf", config))
+    ours, last, followed = simulated(subjects, mappings, streams)
     told = []
     with nats_server(config) as server, Client(server.url) as client:
         for one in raw:
@@ -431,8 +431,7 @@ def drawn(
 @pytest.mark.parametrize("number", range(3))
 def test_generated_streams(tmp_path: Path, seed: int, number: int) -> None:
     config = 'mappings { "c.y.*": "a.y.$1" }'
-    conf = tmp_path / "server.conf"
-    conf.write_text(config)
-    streams, subjects = drawn(random.Random(seed + number), load_mappings(conf))
+    mappings = load_mappings(written(tmp_path / "server.conf", config))
+    streams, subjects = drawn(random.Random(seed + number), mappings)
     told, _ = differences(config, streams, subjects, tmp_path)
     assert not told, f"{streams} of {subjects}: " + "\n".join(told)

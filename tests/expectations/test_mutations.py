@@ -125,6 +125,10 @@ TOUCHED = {"ExpectArchiveToBeAsIngested", "ExpectTheSameDigest"}
 LEGAL = {"ExpectMappedSubjectsToBeLegal", *OTHER_OUTCOME}
 MISCOUNTED = {"ExpectMessagesToBeConserved", *OTHER_OUTCOME}
 REKEYED = {"ExpectKeysToKeepTheirPartition", *OTHER_OUTCOME}
+OUT_OF_RANGE = {"ExpectPartitionNumbersInRange", *REKEYED}
+SKEWED = {"ExpectWeightsToHold", *OTHER_OUTCOME}
+ELSEWHERE = "7" if ".0." in TRANSFORMED[ORDER]["mapped_subject"] else "0"
+"""Another partition than that of the order."""
 
 TRANSFORMED_CHANGES = [
     pytest.param(lambda rows: None, set(), id="good"),
@@ -165,26 +169,12 @@ TRANSFORMED_CHANGES = [
     pytest.param(put(LOG, mapped_subject="log.*a.>b"), OTHER_OUTCOME, id="no wildcard"),
     pytest.param(put(LOG, mapped_subject="é" * (MAX_SUBJECT // 2)), OTHER_OUTCOME, id="long"),
     pytest.param(put(LOG, mapped_subject="é" * (MAX_SUBJECT // 2 + 1)), LEGAL, id="too long"),
-    pytest.param(
-        partition("8"), {"ExpectPartitionNumbersInRange", *REKEYED}, id="a partition out of range"
-    ),
-    pytest.param(
-        partition("01"),
-        {"ExpectPartitionNumbersInRange", *REKEYED},
-        id="a partition number that is none",
-    ),
-    pytest.param(
-        partition("7" if ".0." in TRANSFORMED[ORDER]["mapped_subject"] else "0"),
-        REKEYED,
-        id="move a key",
-    ),
+    pytest.param(partition("8"), OUT_OF_RANGE, id="a partition out of range"),
+    pytest.param(partition("01"), OUT_OF_RANGE, id="a partition number that is none"),
+    pytest.param(partition(ELSEWHERE), REKEYED, id="move a key"),
     pytest.param(crowd, {"ExpectPartitionsToBeBalanced", *REKEYED}, id="crowd a partition"),
-    pytest.param(
-        skew("west"), {"ExpectWeightsToHold", *OTHER_OUTCOME}, id="skew a weight in a cluster"
-    ),
-    pytest.param(
-        skew(None), {"ExpectWeightsToHold", *OTHER_OUTCOME}, id="skew a weight without a cluster"
-    ),
+    pytest.param(skew("west"), SKEWED, id="skew a weight in a cluster"),
+    pytest.param(skew(None), SKEWED, id="skew a weight without a cluster"),
 ]
 
 
@@ -325,6 +315,10 @@ def _found(good: Sequence[Row], rows: Sequence[Row]) -> set[str]:
 
 INGESTED = {"ExpectArchiveToBeAsIngested"}
 GAP = {"ExpectNoUnexplainedGap", *INGESTED}
+MISDATED = {"ExpectRowsToBeDated", *INGESTED}
+ILLEGAL = {"ExpectArchivedSubjectsToBeLegal", *INGESTED}
+LAST_DAY = {name: MESSAGES[-1][name] for name in ("ts", "ts_ns", "day")}
+A_MICROSECOND = timedelta(microseconds=1)
 
 MESSAGES_CHANGES = [
     pytest.param(lambda rows: None, set(), id="good"),
@@ -335,42 +329,20 @@ MESSAGES_CHANGES = [
     pytest.param(drop(PER_DAY), GAP, id="drop a row between days"),
     pytest.param(twice(100), {"ExpectNoSequenceTwice", *INGESTED}, id="duplicate a row"),
     pytest.param(
-        both(twice(100), drop(200)),
-        {"ExpectNoSequenceTwice", *GAP},
-        id="one twice instead of another",
+        both(twice(100), drop(200)), {"ExpectNoSequenceTwice", *GAP}, id="one instead of another"
     ),
     pytest.param(put(100, data=b"payload"), INGESTED, id="touch a payload"),
     pytest.param(put(100, headers=[]), INGESTED, id="lose headers"),
     pytest.param(put(100, seq=None), {"ExpectRowsToBeDated", *GAP}, id="no sequence"),
-    pytest.param(put(100, ts=None), {"ExpectRowsToBeDated", *INGESTED}, id="no time"),
+    pytest.param(put(100, ts=None), MISDATED, id="no time"),
+    pytest.param(put(100, ts=MESSAGES[100]["ts"] + A_MICROSECOND), MISDATED, id="another time"),
+    pytest.param(put(PER_DAY - 1, day=LAST_DAY["day"]), MISDATED, id="another day"),
     pytest.param(
-        put(100, ts=MESSAGES[100]["ts"] + timedelta(microseconds=1)),
-        {"ExpectRowsToBeDated", *INGESTED},
-        id="another time",
+        put(100, **LAST_DAY), INGESTED, id="of a day that other sequences around it are not of"
     ),
-    pytest.param(
-        put(PER_DAY - 1, day=MESSAGES[-1]["day"]),
-        {"ExpectRowsToBeDated", *INGESTED},
-        id="another day",
-    ),
-    pytest.param(
-        put(100, **{name: MESSAGES[-1][name] for name in ("ts", "ts_ns", "day")}),
-        INGESTED,
-        id="of a day that other sequences around it are not of",
-    ),
-    pytest.param(
-        put(100, subject="a..b"),
-        {"ExpectArchivedSubjectsToBeLegal", *INGESTED},
-        id="an illegal subject",
-    ),
-    pytest.param(
-        put(100, subject=None), {"ExpectArchivedSubjectsToBeLegal", *INGESTED}, id="no subject"
-    ),
-    pytest.param(
-        put(100, subject="x" * (MAX_SUBJECT + 1)),
-        {"ExpectArchivedSubjectsToBeLegal", *INGESTED},
-        id="a subject too long",
-    ),
+    pytest.param(put(100, subject="a..b"), ILLEGAL, id="an illegal subject"),
+    pytest.param(put(100, subject=None), ILLEGAL, id="no subject"),
+    pytest.param(put(100, subject="x" * (MAX_SUBJECT + 1)), ILLEGAL, id="a subject too long"),
 ]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from nats_transform import Destination, Mapping
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.audit import Period
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -17,6 +18,11 @@ def canary(*weights: int) -> Mapping:
     """A mapping with as many destinations."""
     ends = [Destination(f"v{n}.$1", weight) for n, weight in enumerate(weights, 1)]
     return Mapping("shop.*", ends)
+
+
+def in_force(*mappings: Mapping) -> list[Period]:
+    """The one period of an audit, in which these are in force."""
+    return [Period(AccountMappings(mappings))]
 
 
 def came(*counts: int, unmapped: int = 0) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping as AnyMapping
 
 import pytest
 
-from nats_transform import AccountMappings, Mapping
+from nats_transform import Mapping
 from nats_transform.audit import (
     Account,
     Assessment,
@@ -14,16 +14,17 @@ from nats_transform.audit import (
     Doubled,
     End,
     Hours,
-    Period,
     Tally,
     Verdict,
     assess,
 )
-from tests.nats_transform.audit.counts import START, came, canary, hour
+from tests.nats_transform.audit.counts import START, came, canary, hour, in_force
 
 SCOPE = (0, "shop.*", None)
 HALVES, TENTH, CANARY = canary(50, 50), canary(90, 10), canary(99, 1)
 MISSING = "of 100,000 published messages are missing"
+DIRECT = "of 100,000 stored messages were not published to the mapping"
+KEPT = "of 100,000 messages kept the mapping's source"
 
 
 def audit(
@@ -40,7 +41,7 @@ def audit(
         for destination, count in stored.items()
     ]
     return assess(
-        [Period(AccountMappings([mapping]))],
+        in_force(mapping),
         tallies,
         criteria or Criteria(),
         published=None if published is None else {SCOPE: published},
@@ -77,20 +78,8 @@ def check(account: Account) -> None:
         (CANARY, came(99_000, 100), 100_000, Verdict.OUTSIDE, f"900 {MISSING}"),
         (HALVES, {}, 100_000, Verdict.OUTSIDE, "100,000 of 100,000 published messages"),
         # Others publish to v1: 50 % look like 10 %.
-        (
-            TENTH,
-            came(90_000, 10_000),
-            20_000,
-            Verdict.OUTSIDE,
-            "80,000 of 100,000 stored messages were not published to the mapping",
-        ),
-        (
-            HALVES,
-            came(25_000, 25_000, unmapped=50_000),
-            None,
-            Verdict.OUTSIDE,
-            "50,000 of 100,000 messages kept the mapping's source",
-        ),
+        (TENTH, came(90_000, 10_000), 20_000, Verdict.OUTSIDE, f"80,000 {DIRECT}"),
+        (HALVES, came(*[25_000] * 2, unmapped=50_000), None, Verdict.OUTSIDE, f"50,000 {KEPT}"),
         (HALVES, came(unmapped=50_000), None, Verdict.OUTSIDE, "50,000 of 50,000 messages kept"),
         (HALVES, came(50_000, 50_000, unmapped=100), None, Verdict.WITHIN, ""),
     ],
@@ -133,8 +122,7 @@ def test_messages_stored_in_the_next_hour_are_not_missing() -> None:
 def test_a_loss_of_one_hour_is_found_in_that_hour() -> None:
     hours = [*[came(50_000, 50_000)] * 100, came(50_000, 0)]
     published = {hour(n): 100_000 for n in range(101)}
-    found = audit(HALVES, hours, published, criteria=Criteria(by="hour"))
-    (rule,) = found.rules
+    (rule,) = audit(HALVES, hours, published, criteria=Criteria(by="hour")).rules
     assert rule.verdict is Verdict.OUTSIDE
     assert [n for n, part in enumerate(rule.buckets) if part.verdict is Verdict.OUTSIDE] == [100]
     assert "50,000 of 100,000 published messages are missing" in rule.reason
@@ -143,14 +131,13 @@ def test_a_loss_of_one_hour_is_found_in_that_hour() -> None:
 def test_one_number_for_all_hours_leaves_open_which_hour_misses_messages() -> None:
     halves = came(50_000, 50_000)
     hours = [halves, came(47_000, 47_000)]
-    found = audit(HALVES, hours, 200_000, criteria=Criteria(by="hour"))
-    (rule,) = found.rules
+    (rule,) = audit(HALVES, hours, 200_000, criteria=Criteria(by="hour")).rules
     assert rule.verdict is Verdict.OUTSIDE
     assert {part.verdict for part in rule.buckets} == {Verdict.UNDECIDED}
     # An hour that is off by more than is missing is outside all the same.
     hours = [halves, came(80_000, 20_000)]
-    found = audit(HALVES, hours, 200_100, criteria=Criteria(by="hour"))
-    assert [part.verdict for part in found.rules[0].buckets] == [Verdict.WITHIN, Verdict.OUTSIDE]
+    (rule,) = audit(HALVES, hours, 200_100, criteria=Criteria(by="hour")).rules
+    assert [part.verdict for part in rule.buckets] == [Verdict.WITHIN, Verdict.OUTSIDE]
 
 
 @pytest.mark.parametrize(
@@ -179,12 +166,8 @@ def test_what_is_doubled(
 
 def test_a_cluster_whose_messages_are_all_missing_is_no_cluster_without_messages() -> None:
     tallies = [Tally("east", START, (End("shop.*", end),), 50_000) for end in ("v1.$1", "v2.$1")]
-    published: AnyMapping = {
-        (0, "shop.*", "east"): {START: 100_000},
-        (0, "shop.*", "west"): {START: 100_000},
-    }
-    periods = [Period(AccountMappings([HALVES]))]
-    found = assess(periods, tallies, Criteria(), published=published)
+    published: AnyMapping = {(0, "shop.*", name): {START: 100_000} for name in ("east", "west")}
+    found = assess(in_force(HALVES), tallies, Criteria(), published=published)
     assert [(rule.cluster, rule.verdict) for rule in found.rules] == [
         ("east", Verdict.WITHIN),
         ("west", Verdict.OUTSIDE),
@@ -198,12 +181,8 @@ def test_declared_publishers_do_not_stand_in_for_what_is_missing() -> None:
             Tally(None, START, ends, 90_000),
             Tally(None, START, (End("shop.*", "v2.$1"),), canaries),
         ]
-        found = assess(
-            [Period(AccountMappings([TENTH]))],
-            tallies,
-            Criteria(),
-            published={SCOPE: {START: 20_000}},
-        )
+        published: AnyMapping = {SCOPE: {START: 20_000}}
+        found = assess(in_force(TENTH), tallies, Criteria(), published=published)
         assert found.verdict is verdict
         check(found.accounts[0])
 
@@ -215,5 +194,5 @@ def test_one_visible_destination_shows_that_the_mapping_was_not_in_force() -> No
             Tally(None, START, (End("shop.*", end),), count)
             for end, count in (("v2.$1", 1_000), ("shop.*", unmapped))
         ]
-        found = assess([Period(AccountMappings([CANARY]))], tallies, Criteria(), hidden=hidden)
+        found = assess(in_force(CANARY), tallies, Criteria(), hidden=hidden)
         assert found.verdict is verdict

@@ -8,20 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.audit import (
-    Assessment,
-    Criteria,
-    End,
-    Period,
-    Tally,
-    Verdict,
-    assess,
-    chance,
-)
+from nats_transform import Destination, Mapping
+from nats_transform.audit import Assessment, Criteria, End, Tally, Verdict, assess, chance
 from nats_transform.audit.chance import KEYS, STRETCH, Draws
 from nats_transform.audit.levels import CHANCE
-from tests.nats_transform.audit.counts import hour
+from tests.nats_transform.audit.counts import hour, in_force
 
 MESSAGES, CUSTOMERS = 100 * STRETCH, 100
 
@@ -46,8 +37,7 @@ def audit(
         for n, end in enumerate(ends)
     ]
     scope = (0, source, None)
-    periods = [Period(AccountMappings([mapping]))]
-    return assess(periods, tallies, criteria or Criteria(), draws={scope: draws})
+    return assess(in_force(mapping), tallies, criteria or Criteria(), draws={scope: draws})
 
 
 def customers(rng: np.random.Generator) -> np.ndarray:

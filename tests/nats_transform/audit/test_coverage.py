@@ -69,8 +69,7 @@ class Canary:
         rules = list(plan(counts, at[0], at[-1], share, audit, self.mappings))
         (planned,) = {(rule.canaries[0].messages, rule.canaries[0].comparisons) for rule in rules}
         messages, comparisons = planned
-        assert messages is not None
-        return messages, comparisons
+        return messages or 0, comparisons
 
     def audit(self, counts: Sequence[Counts]) -> Assessment:
         """The audit of the counts of each cluster: a row for each hour, a column for each end."""
@@ -154,8 +153,6 @@ def misses(found: Assessment, sizes: Counts, truth: Sequence[Floats]) -> bool:
     """
 
     def is_missed(split: Split, shares: Floats) -> bool:
-        assert split.from_ is not None
-        assert split.to is not None
         first, last = ((at - START) // timedelta(hours=1) for at in (split.from_, split.to))
         means = np.average(shares[first:last], axis=0, weights=sizes[first:last])
         return any(
@@ -233,7 +230,6 @@ def test_so_many_messages_would_decide_it(
     (needed,) = {
         end.messages_as_seen if off else end.messages_to_decide for end in rule.destinations
     }
-    assert needed is not None
     assert f"if v0.$1 stays at {100 * truth:.2f} %" in rule.reason
     hours = -(-needed // per_hour)
     sizes = hourly(needed, hours)

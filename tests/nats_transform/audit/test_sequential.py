@@ -7,12 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nats_transform import AccountMappings
 from nats_transform.audit import (
     Criteria,
     End,
     MappingAudit,
-    Period,
     Tally,
     Verdict,
     assess,
@@ -20,7 +18,7 @@ from nats_transform.audit import (
     statistics,
 )
 from nats_transform.audit.statistics import Counts, Floats
-from tests.nats_transform.audit.counts import came, canary, hour
+from tests.nats_transform.audit.counts import came, canary, hour, in_force
 
 CANARIES, LOOKS = 2_000, 200
 CONFIDENCE = 0.99
@@ -115,8 +113,8 @@ def look(hours: int, stale: int | None = None) -> MappingAudit:
         hits = int(rng.binomial(4000, 0.10 if number == stale else 0.02))
         for name, count in came(4000 - hits, hits).items():
             tallies.append(Tally("east", hour(number), (End("shop.*", name),), count))
-    periods = [Period(AccountMappings([canary(98, 2)]))]
-    (rule,) = assess(periods, tallies, Criteria(by="hour", sequential=True)).rules
+    criteria = Criteria(by="hour", sequential=True)
+    (rule,) = assess(in_force(canary(98, 2)), tallies, criteria).rules
     return rule
 
 

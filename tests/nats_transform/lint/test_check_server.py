@@ -21,6 +21,7 @@ from nats_transform.lint.check import Origin, check
 from tests.conformance.client import Client
 from tests.support.awaiting import awaited
 from tests.support.jwt_signing import credentials, new_key, operator_config, public
+from tests.support.written import written
 
 pytestmark = pytest.mark.server
 
@@ -63,8 +64,7 @@ async def test_system_subjects(source: str, destination: str) -> None:
 async def test_expired(expires: int | None, can_enter: bool, tmp_path: Path) -> None:
     """Nobody gets into an account whose JWT has expired."""
     operator, account, system, user = map(new_key, ("operator", "account", "account", "user"))
-    creds = tmp_path / "user.creds"
-    creds.write_text(credentials(user, account))
+    creds = written(tmp_path / "user.creds", credentials(user, account))
     config = operator_config(operator, account, system, tmp_path, expires)
     with nats_server(config) as server:
         try:
@@ -73,8 +73,7 @@ async def test_expired(expires: int | None, can_enter: bool, tmp_path: Path) -> 
         except ArchiveError:
             entered = False
         assert entered is can_enter
-    path = tmp_path / "server.conf"
-    path.write_text(config)
+    path = written(tmp_path / "server.conf", config)
     located = [one for one in load_all(path) if public(account) in one.accounts]
     found = check(
         [one.config for one in located],

@@ -13,19 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.audit import (
-    Criteria,
-    Doubled,
-    End,
-    Hours,
-    Period,
-    Tally,
-    Verdict,
-    assess,
-)
+from nats_transform import Destination, Mapping
+from nats_transform.audit import Criteria, Doubled, End, Hours, Tally, Verdict, assess
 from nats_transform.audit.chance import KEYS, STRETCH, Draws
-from tests.nats_transform.audit.counts import hour
+from tests.nats_transform.audit.counts import hour, in_force
 
 SOURCE, SCOPE = "a.*", (0, "a.*", None)
 HOURS = [hour(n) for n in range(24)]
@@ -99,7 +90,7 @@ class Day:
         of_hours = self.known == "by hour"
         sent = published[self.known]
         return assess(
-            [Period(AccountMappings([mapping]))],
+            in_force(mapping),
             tallies,
             Criteria(by="hour" if self.rng.random() < 0.5 else "day"),
             hidden=frozenset(End(SOURCE, ends[n]) for n in self.hidden),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs.dry_run.question import read_question
 from nats_transform.lint.findings import Severity
-from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.mappings.moves import moves
 from nats_transform.migration import DryRun, MigrationFinding, Question, database
 from nats_transform.migration.findings import STOPS_PLAN, Layer
@@ -19,26 +19,23 @@ from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import parse_stream
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation
 from tests.support.dry_runs import CensusRow, of_question
+from tests.support.rules import mappings
 
+STREAMS: list[dict[str, Any]] = [
+    {
+        "name": "ORDERS",
+        "subjects": ["orders.>"],
+        "max_msgs_per_subject": 5,
+        "republish": {"src": "orders.>", "dest": "live.orders.>"},
+        "subject_transform": {"src": "orders.*.*", "dest": "orders.$1.$2"},
+    },
+    {"name": "EU", "mirror": {"name": "ORDERS", "filter_subject": "orders.eu.*"}},
+    {"name": "AGG", "sources": [{"name": "ORDERS", "filter_subject": "orders.us.*"}]},
+]
 MASKED = Question(
-    AccountMappings([Mapping("orders.*.*", [Destination("shop.$2")])]),
-    AccountMappings([]),
-    streams=tuple(
-        map(
-            parse_stream,
-            [
-                {
-                    "name": "ORDERS",
-                    "subjects": ["orders.>"],
-                    "max_msgs_per_subject": 5,
-                    "republish": {"src": "orders.>", "dest": "live.orders.>"},
-                    "subject_transform": {"src": "orders.*.*", "dest": "orders.$1.$2"},
-                },
-                {"name": "EU", "mirror": {"name": "ORDERS", "filter_subject": "orders.eu.*"}},
-                {"name": "AGG", "sources": [{"name": "ORDERS", "filter_subject": "orders.us.*"}]},
-            ],
-        )
-    ),
+    mappings({"orders.*.*": "shop.$2"}),
+    mappings({}),
+    streams=tuple(map(parse_stream, STREAMS)),
     consumers=(Consumer("ORDERS", "eu", ("orders.eu.*",)),),
     archived=("ORDERS",),
 )
@@ -126,8 +123,7 @@ def test_mappings_that_all_overlap_are_said_to_be_too_many() -> None:
     """Every pair of them moves some subjects; 2,000 would have 2 million moves."""
     names = [source for n in range(500) for source in (f"a{n}.>", f"*.b{n}.>")]
     old, new = (
-        AccountMappings([Mapping(one, [Destination(f"{to}.{n}.>")]) for n, one in enumerate(names)])
-        for to in ("old", "new")
+        mappings({one: f"{to}.{n}.>" for n, one in enumerate(names)}) for to in ("old", "new")
     )
     found = of_question([CensusRow("a1.b1", None, 1)], replace(MASKED, candidate=new, current=old))
     assert not found.with_room

@@ -32,6 +32,7 @@ from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import parse_stream
 from tests.nats_transform.kernel import generate
 from tests.support.dry_runs import CensusRow, of_question
+from tests.support.rules import mappings
 from tests.support.scalar import Mapped, Oracle, facts_of, findings
 
 FEW = ["a", "b", "c", "a-b", "--a"]
@@ -361,9 +362,7 @@ def test_hostile_texts_are_data() -> None:
     def moved(to: str) -> AccountMappings:
         # As a destination `$1` would be a wildcard.
         pairs = [(f"a.{text}.*", f"{to}.{text}.$1") for text in TEXTS if text != "$1"]
-        return AccountMappings(
-            [Mapping(old, [Destination(new, 60), Destination("c.$1", 40)]) for old, new in pairs]
-        )
+        return mappings({old: [(new, 60), ("c.$1", 40)] for old, new in pairs})
 
     rows = [
         CensusRow(f"a.{text}.{TEXTS[n - 1]}", TEXTS[n - 2], 3 + n, 7)
@@ -398,7 +397,6 @@ def test_names_of_one_width_are_different_subjects(places: tuple[int, int]) -> N
         names.append("".join(name))
     rows = [CensusRow(f"fleet.{name}.a", None, 1, 0) for name in names]
     # A result does not say what the last token was, so all of them are compared.
-    drops = AccountMappings([Mapping("fleet.*.*", [Destination("$1")])])
-    found = of_question(rows, Question(drops, AccountMappings(())))
+    found = of_question(rows, Question(mappings({"fleet.*.*": "$1"}), mappings({})))
     assert found.subjects_after == len(names)
     assert "collision" not in {one.code for one in found.findings}

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.jetstream.process import nats_server
-from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config.block import configured, mapping_fields, mappings_block
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.tree import plain
 from nats_transform.plan.files import Unnameable, files, path
 from nats_transform.plan.model import Change, Plan, Step
+from tests.support import rules
 from tests.support.refused import refused
 from tests.support.rollout import monitor
 
@@ -31,9 +31,7 @@ ODD = [
 
 def mappings(tokens: list[str]) -> dict[str, Any]:
     return mapping_fields(
-        AccountMappings(
-            [Mapping(f"{one}.*", [Destination(f"out.{one}.$1", 100, one)]) for one in tokens]
-        )
+        rules.mappings({f"{one}.*": [(f"out.{one}.$1", 100, one)] for one in tokens})
     )
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from nats_transform.plan.model import Change, Plan, Step
+from nats_transform.plan.model import Plan, Step
 from nats_transform.plan.state import View, differences, same
 
 STREAM = ("stream", "S")
 MAPPINGS = ("mappings", "$G")
-WIDE = {"subjects": ["a.*", "b.*"]}
+FIRST, WIDE, LATE = ({"subjects": subjects} for subjects in (["a.*"], ["a.*", "b.*"], ["b.*"]))
+EARLY = "step %d is in force already: undo it, or verify that step"
 
 
 def way(percent: int) -> dict[str, Any]:
@@ -21,20 +22,16 @@ def way(percent: int) -> dict[str, Any]:
 def plan() -> Plan:
     """Room for both names, two stages, and the old name out."""
     changes = [
-        ("expand", "stream", "S", {"subjects": ["a.*"]}, WIDE),
+        ("expand", "stream", "S", FIRST, WIDE),
         ("shift", "mappings", "$G", way(0), way(50)),
         ("shift", "mappings", "$G", way(50), way(100)),
-        ("contract", "stream", "S", WIDE, {"subjects": ["b.*"]}),
+        ("contract", "stream", "S", WIDE, LATE),
     ]
-    steps = [
-        Step.model_validate(
-            {"number": n, "phase": phase, "title": "", "why": "", "changes": [change]}
-        )
-        for n, (phase, kind, name, before, after) in enumerate(changes, 1)
-        for change in [Change.model_validate(
-            {"kind": kind, "name": name, "before": before, "after": after}
-        )]
-    ]  # fmt: skip
+    steps = []
+    for number, (phase, kind, name, before, after) in enumerate(changes, 1):
+        change = {"kind": kind, "name": name, "before": before, "after": after}
+        step = {"number": number, "phase": phase, "title": "", "why": "", "changes": [change]}
+        steps.append(Step.model_validate(step))
     return Plan(account="$G", current="", candidate="", made_from={}, steps=tuple(steps))
 
 
@@ -47,27 +44,22 @@ def told(step: int, *seen: dict[tuple[str, str], Any]) -> list[str]:
     ("step", "seen", "lines"),
     [
         pytest.param(2, [{STREAM: WIDE, MAPPINGS: way(50)}], [], id="in force"),
-        pytest.param(
-            2,
-            [{STREAM: WIDE, MAPPINGS: way(100)}],
-            ["step 3 is in force already: undo it, or verify that step"],
-            id="a later step",
-        ),
+        pytest.param(2, [{STREAM: WIDE, MAPPINGS: way(100)}], [EARLY % 3], id="a later step"),
         pytest.param(
             0,
-            [{STREAM: {"subjects": ["b.*"]}, MAPPINGS: way(100)}],
-            ["step 4 is in force already: undo it, or verify that step"],
+            [{STREAM: LATE, MAPPINGS: way(100)}],
+            [EARLY % 4],
             id="the last step, which changes what two steps change",
         ),
         pytest.param(
             0,
             [{STREAM: WIDE}, {MAPPINGS: way(50)}],
-            ["step 2 is in force already: undo it, or verify that step"],
+            [EARLY % 2],
             id="a later step, seen in two places",
         ),
         pytest.param(
             2,
-            [{STREAM: {"subjects": ["a.*"]}, MAPPINGS: way(50)}],
+            [{STREAM: FIRST, MAPPINGS: way(50)}],
             ["stream S: step 1 is not in force: subjects: a.*"],
             id="out of order",
         ),

@@ -8,13 +8,13 @@ import pytest
 
 from nats_transform.lint.check import check
 from nats_transform.lint.obstacles import obstacles
-from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.mappings.moves import moves
 from nats_transform.migration.room.flows import sources_without
 from nats_transform.streams.stream import parse_stream
+from tests.support.rules import mappings
 
 READS = {"consumer": {"name": "C", "deliver_subject": "to.c"}}
-TO_SHOP = AccountMappings([Mapping("orders.*", [Destination("shop.$1")])])
+TO_SHOP = moves(mappings({}), mappings({"orders.*": "shop.$1"}))
 
 
 def source(name: str, is_durable: bool, src: str, dest: str = "") -> dict[str, Any]:
@@ -32,7 +32,7 @@ def test_a_consumer_may_keep_sources_of_one_stream_apart(is_durable: bool) -> No
 @pytest.mark.parametrize("is_durable", [True, False])
 def test_the_filter_of_the_consumer_of_a_mirror_can_change(is_durable: bool) -> None:
     mirror = parse_stream({"name": "M", "mirror": source("O", is_durable, "orders.*")})
-    found = [one.code for one in obstacles(moves(AccountMappings(()), TO_SHOP), [mirror])]
+    found = [one.code for one in obstacles(TO_SHOP, [mirror])]
     assert found == ([] if is_durable else ["mirror-filter"])
 
 
