@@ -97,10 +97,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tables.Warehouse:
 
 
 def observe(
-    warehouse: tables.Warehouse,
-    folder: Path,
-    weights: dict[str, int],
-    source_stream: str | None,
+    warehouse: tables.Warehouse, folder: Path, weights: dict[str, int], source_stream: str | None
 ) -> AuditResult:
     settings = AuditSettings(
         stream="OUT",
@@ -132,11 +129,7 @@ def test_the_weights_that_were_in_force_are_within(
     assert ends["pay.*", "east"] == [("remainder", 40, False), ("destination", 60, False)]
     assert ends["pay.*", "west"] == [("destination", 30, False), ("remainder", 70, False)]
     lost = [("lost", 30, True)] if source_stream else []
-    assert ends["lose", "east"] == [
-        ("destination", 20, False),
-        ("destination", 50, False),
-        *lost,
-    ]
+    assert ends["lose", "east"] == [("destination", 20, False), ("destination", 50, False), *lost]
     if source_stream:
         assert {rule.messages for rule in result.rules} == {PER_CLUSTER // 3}
 

@@ -9,15 +9,8 @@ from pathlib import Path
 import pytest
 
 from jobs.jetstream.process import NatsServer, nats_server
-from nats_transform import (
-    AccountImport,
-    ImportKind,
-    InvalidTransform,
-)
-from nats_transform.mappings.subject import (
-    is_valid_filter,
-    literal_fault,
-)
+from nats_transform import AccountImport, ImportKind, InvalidTransform
+from nats_transform.mappings.subject import is_valid_filter, literal_fault
 from tests import cases
 from tests.conformance.client import Client
 from tests.conformance.generate import Generator

@@ -40,11 +40,7 @@ SHOP: dict[str, Any] = {
     "allow_atomic": True,
 }
 COUNTS: dict[str, Any] = {"name": "COUNTS", "subjects": ["visits.*"], "allow_msg_counter": True}
-FORETOLD = {
-    "condition-fails",
-    "schedule-not-mapped",
-    "schedule-target-moves",
-}
+FORETOLD = {"condition-fails", "schedule-not-mapped", "schedule-target-moves"}
 """What stops the plan; with room for the new names no batch goes to another stream."""
 PHASES = ["expand", "hold", "shift", "settle", "settle", "contract"]
 LOGIN = ("--user", "shop", "--password", "p")

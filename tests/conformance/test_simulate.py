@@ -97,10 +97,7 @@ STREAMS: list[dict[str, Any]] = [
     {
         "name": "HELD_UP",
         "sources": [
-            {
-                "name": "KV_COPY",
-                "subject_transforms": [{"src": "$KV.A.*.*", "dest": "held.$1.$2"}],
-            },
+            {"name": "KV_COPY", "subject_transforms": [{"src": "$KV.A.*.*", "dest": "held.$1.$2"}]},
             {"name": "ONCE", "subject_transforms": [{"src": "once.*", "dest": "held.once.$1"}]},
         ],
         **ONE,
@@ -246,10 +243,7 @@ def in_order(held: Sequence[Held]) -> list[Held]:
 
 
 def differences(
-    config: str,
-    raw: Sequence[dict[str, Any]],
-    subjects: Sequence[str | Publication],
-    tmp: Path,
+    config: str, raw: Sequence[dict[str, Any]], subjects: Sequence[str | Publication], tmp: Path
 ) -> tuple[list[str], dict[str, list[Held]]]:
     """Where the server and the simulation part; and what the streams hold."""
     streams = [parse_stream(one) for one in raw]

@@ -12,13 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.jetstream.process import NatsServer
-from nats_transform import (
-    InvalidStream,
-    InvalidTransform,
-    Outcome,
-    StreamConfig,
-    parse_stream,
-)
+from nats_transform import InvalidStream, InvalidTransform, Outcome, StreamConfig, parse_stream
 from nats_transform.mappings.subject import decode
 from tests import cases
 from tests.conformance.client import Client, Message

@@ -30,10 +30,7 @@ from tests.expectations.test_mutations import (
 from tests.support.archive import Row, archive, frame
 from tests.support.refused import refused
 
-SUITES = {
-    "messages": messages_suite(ARCHIVE),
-    "transformed_messages": TRANSFORMED_SUITE,
-}
+SUITES = {"messages": messages_suite(ARCHIVE), "transformed_messages": TRANSFORMED_SUITE}
 KNOWN = {"archive": (ARCHIVE.rows, str(ARCHIVE))}
 GIVEN: dict[str, dict[str, Any]] = {
     "messages": KNOWN,

@@ -142,8 +142,7 @@ def test_names_from_outside_in_chromium(browser: Browser, tmp_path: Path) -> Non
         mapped_subject=f"{HOSTILE}..x",
         mapping_destination=HOSTILE,
         **dict.fromkeys(
-            ("cluster", "mapping_source", "mapping_version", "reason", "fate", "stream"),
-            text,
+            ("cluster", "mapping_source", "mapping_version", "reason", "fate", "stream"), text
         ),
     )
     weights = mappings({HOSTILE: [(f"x.{HOSTILE}", 40)]})

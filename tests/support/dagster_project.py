@@ -29,13 +29,7 @@ from jobs.warehouse.tables import open_table, snapshot_properties
 
 FIRST = date(2026, 3, 1)
 DAYS = (FIRST, FIRST + timedelta(days=1))
-ASSETS = (
-    "mapping_version",
-    "messages",
-    "subject_census",
-    "transformed_messages",
-    "weight_audit",
-)
+ASSETS = ("mapping_version", "messages", "subject_census", "transformed_messages", "weight_audit")
 MAPPING = """mappings {
   "orders.*.*": [
     { destination: "orders.v1.$1.$2", weight: 60% }

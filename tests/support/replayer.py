@@ -20,12 +20,7 @@ def outgoing(stream: str, seq: int, width: int = 0) -> Outgoing:
 
 
 async def replay(
-    url: str,
-    stream: str,
-    count: int,
-    rate: float | None = None,
-    width: int = 0,
-    **settings: Any,
+    url: str, stream: str, count: int, rate: float | None = None, width: int = 0, **settings: Any
 ) -> Chain:
     """Sends the messages 1..count that the stream does not have."""
     nats = NatsSettings(servers=url, **settings)

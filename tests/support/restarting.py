@@ -5,13 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
-from jobs.jetstream.process import (
-    NatsServer,
-    _end,
-    _launch,
-    _wait_for_port,
-    nats_server_binary,
-)
+from jobs.jetstream.process import NatsServer, _end, _launch, _wait_for_port, nats_server_binary
 
 
 def restart(

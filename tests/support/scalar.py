@@ -401,10 +401,7 @@ class Oracle:
                 applies = attrgetter(how)
 
                 def stops(
-                    end: Outcome,
-                    where: str = where,
-                    what: Hashable = what,
-                    applies: Any = applies,
+                    end: Outcome, where: str = where, what: Hashable = what, applies: Any = applies
                 ) -> bool | None:
                     fact = facts[end.subject]
                     stores = any(name == where for name, _ in fact.stored)

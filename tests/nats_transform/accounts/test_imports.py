@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_transform import (
-    AccountImport,
-    ImportKind,
-    InvalidTransform,
-    errors,
-)
+from nats_transform import AccountImport, ImportKind, InvalidTransform, errors
 from tests import cases
 
 CASES = cases.load("imports.yaml")

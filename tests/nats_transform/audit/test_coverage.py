@@ -14,16 +14,7 @@ import pytest
 from scipy import stats
 
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.audit import (
-    Assessment,
-    Criteria,
-    End,
-    Period,
-    Split,
-    Tally,
-    Verdict,
-    assess,
-)
+from nats_transform.audit import Assessment, Criteria, End, Period, Split, Tally, Verdict, assess
 from nats_transform.audit.planning import Audit, plan
 from nats_transform.audit.statistics import POWER, Counts, Floats
 

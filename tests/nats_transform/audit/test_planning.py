@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 from nats_transform.audit import Criteria
-from nats_transform.audit.planning import (
-    WEEK,
-    Audit,
-    RulePlan,
-    hour_of_week,
-    hours_until,
-    plan,
-)
+from nats_transform.audit.planning import WEEK, Audit, RulePlan, hour_of_week, hours_until, plan
 from tests.support import rules
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)

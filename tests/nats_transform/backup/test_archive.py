@@ -142,9 +142,7 @@ BROKEN: list[Any] = [
     pytest.param(archive(MESSAGES, state=[]), "backup-state-invalid: Input", id="state-a-list"),
     pytest.param(archive(MESSAGES, state={}), "backup-state-invalid: messages", id="empty-state"),
     pytest.param(
-        archive(MESSAGES, state_of(MESSAGES, last_seq=1.5)),
-        "last_seq: Input",
-        id="state-fraction",
+        archive(MESSAGES, state_of(MESSAGES, last_seq=1.5)), "last_seq: Input", id="state-fraction"
     ),
     pytest.param(
         archive(MESSAGES, state_of(MESSAGES, consumer_count=1)),
@@ -203,7 +201,7 @@ def test_entries_are_found_within_the_given_bytes() -> None:
         part = np.frombuffer(GOOD[8:end], np.uint8).copy()
         entries, consumed = np.zeros((9, 6), np.int64), ctypes.c_int64()
         count = library().nats_archive_scan(
-            *(part.ctypes, len(part), 9, 2**20, entries.ctypes, ctypes.byref(consumed)),
+            *(part.ctypes, len(part), 9, 2**20, entries.ctypes, ctypes.byref(consumed))
         )
         ends = [row[0] + row[1] + row[4] + row[5] for row in entries[:count].tolist()]
         assert max(ends, default=0) == consumed.value <= len(part)

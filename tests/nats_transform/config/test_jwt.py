@@ -39,11 +39,7 @@ MAPPINGS = {
 }
 MEANING = mappings(
     {
-        "orders.*": [
-            ("orders.v1.$1", 90),
-            ("orders.v2.$1", 10),
-            ("orders.east.$1", 100, "east"),
-        ],
+        "orders.*": [("orders.v1.$1", 90), ("orders.v2.$1", 10), ("orders.east.$1", 100, "east")],
         "a": "b",
     }
 )

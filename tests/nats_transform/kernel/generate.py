@@ -31,9 +31,7 @@ BLANKS = ["a b", "a\nb", "\t", "\r\n", " ", "\v", "\f"]
 SIZES = ["-1", "0", "1", "2", "3", "5", "8", "40", "2147483647", "-2147483648"]
 DELIMITERS = ["-", "--", "", "a", "|", "\\", "é", "\udcc3", "\x00", "x-", "ab"]
 COUNTS = ["-1", "0", "1", "2", "16", "97", "2147483647", "-2147483648"]
-SIZED = [
-    *("splitfromleft", "splitfromright", "slicefromleft", "slicefromright", "left", "right"),
-]
+SIZED = ["splitfromleft", "splitfromright", "slicefromleft", "slicefromright", "left", "right"]
 CLUSTERS = [None, None, "", "east", "west", "dév", "e'\\", "\udcff"]
 STREAMS = ["S", "S", "é", "", None, "a stream with a name of more than 32 bytes"]
 SEQUENCES = [None, 0, -1, 2**63 - 1, -(2**63)]

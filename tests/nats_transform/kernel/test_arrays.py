@@ -12,13 +12,7 @@ import pytest
 from nats_transform import NatsTransformError
 from nats_transform.kernel import compile_mappings
 from nats_transform.mappings.subject import encode
-from tests.nats_transform.kernel.comparing import (
-    Message,
-    compare,
-    mappings_case,
-    outcomes,
-    texts,
-)
+from tests.nats_transform.kernel.comparing import Message, compare, mappings_case, outcomes, texts
 from tests.support import rules
 from tests.support.refused import refused
 
@@ -52,9 +46,7 @@ OTHER_LAYOUTS: dict[str, Callable[[pa.Array], pa.Array]] = {
     ),
     "null-in-dictionary": lambda array: array.dictionary_encode(null_encoding="encode"),
     "one-byte-off": lambda array: pa.Array.from_buffers(
-        array.type,
-        len(array),
-        [array.buffers()[0], moved(array.buffers()[1]), array.buffers()[2]],
+        array.type, len(array), [array.buffers()[0], moved(array.buffers()[1]), array.buffers()[2]]
     ),
 }
 

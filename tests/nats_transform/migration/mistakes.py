@@ -264,9 +264,7 @@ MISTAKES = [
         "denials",
         ORDERS,
         moved(
-            permissions="{publish: ['orders.*', 'shop.eu']}",
-            denied=3,
-            stored={"S": {"shop.eu": 5}},
+            permissions="{publish: ['orders.*', 'shop.eu']}", denied=3, stored={"S": {"shop.eu": 5}}
         ),
         moved(permissions="{publish: ['orders.*', 'shop.*']}", denied=0, stored={"S": MOVED}),
         [("error", "publish-denied", 3, 1)],

@@ -166,11 +166,7 @@ class Situation:
         settings = self.settings(folder)
 
         return build(
-            read_question(settings),
-            self.dry_run,
-            account=self.account,
-            percents=(50, 100),
-            **more,
+            read_question(settings), self.dry_run, account=self.account, percents=(50, 100), **more
         )
 
 

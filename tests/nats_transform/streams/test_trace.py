@@ -12,11 +12,7 @@ from tests.support.rules import mappings
 
 MAPPINGS = mappings(
     {
-        "shop.*.*": [
-            ("v1.$1.$2", 90),
-            ("v2.$2.{{partition(3,1)}}", 8),
-            ("west.$2", 100, "west"),
-        ],
+        "shop.*.*": [("v1.$1.$2", 90), ("v2.$2.{{partition(3,1)}}", 8), ("west.$2", 100, "west")],
         "lossy": [("lossy", 0)],
         "cut.*": "x.{{split(1,-)}}",
     }
