@@ -74,15 +74,9 @@ class Client:
         lines = [f"{name}: {value}\r\n" for name, value in headers]
         block = encode(f"NATS/1.0\r\n{''.join(lines)}\r\n") if lines else b""
         word, size = (b"HPUB", b"%d " % len(block)) if lines else (b"PUB", b"")
-        self._output += b"%s %s %s %s%d\r\n%s%s\r\n" % (
-            word,
-            encode(subject),
-            encode(reply),
-            size,
-            len(block) + len(body),
-            block,
-            body,
-        )
+        content = block + body
+        head = (word, encode(subject), encode(reply), size, len(content))
+        self._output += b"%s %s %s %s%d\r\n" % head + content + b"\r\n"
 
     def flush(self) -> None:
         """Sends everything and reads up to the server's answer to a ping."""

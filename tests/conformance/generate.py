@@ -16,27 +16,8 @@ from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN
 
 _WORDS = ["a", "b", "c", "ab", "foo", "order", "42", "1234567", "x_y"]
 _ODD = [
-    "-",
-    "--",
-    "-a-b--c-",
-    "--a",
-    "a--",
-    "é",
-    "aéb-ü",
-    "日本語",
-    "$1",
-    "$x",
-    "{{",
-    "{{x}}y",
-    "x{{wildcard(1)}}",
-    "*a",
-    "**",
-    "a*b",
-    ">x",
-    "x>",
-    "a,b",
-    "[a]",
-    "a+b",
+    *("-", "--", "-a-b--c-", "--a", "a--", "é", "aéb-ü", "日本語", "$1", "$x", "{{", "{{x}}y"),
+    *("x{{wildcard(1)}}", "*a", "**", "a*b", ">x", "x>", "a,b", "[a]", "a+b"),
 ]
 _BYTES = ["\udcff", "a\udcfe-b", "\udce9\udc80x", "é\udca9"]
 _SPELLINGS = {
@@ -124,10 +105,8 @@ class Generator(random.Random):
         return str(self.choice([0, 1, 1, 2, 2, 3, 4, 5, 7, 100, -1, 2147483647]))
 
     def _function(self, wildcards: int, broken: float) -> str:
-        if wildcards or self.random() < broken:
-            name = self.choice(list(_SPELLINGS))
-        else:
-            name = self.choice(["partition", "random"])
+        any_is_fine = wildcards or self.random() < broken
+        name = self.choice([*_SPELLINGS] if any_is_fine else ["partition", "random"])
         match name:
             case "wildcard":
                 arguments = [self._index(wildcards, broken)]
@@ -176,9 +155,8 @@ class Generator(random.Random):
         if self.random() < 0.15:
             used = [ANY_TOKEN] * wildcards
         if self.random() < broken and used:
-            used[0] = self.choice(
-                ["$9", "y", "$x", "$0", "$+1", "{{wildcard(7)}}", "{{left(1,2)}}", used[-1]]
-            )
+            wrong = ["$9", "y", "$x", "$0", "$+1", "{{wildcard(7)}}", "{{left(1,2)}}", used[-1]]
+            used[0] = self.choice(wrong)
         parts = [*used, *self.choices(["x", "y", "y-y"], k=self.randint(0, 2))]
         self.shuffle(parts)
         parts = parts or ["z"]
@@ -207,16 +185,12 @@ class Generator(random.Random):
     def stream_config(self, name: str, broken: float) -> dict[str, Any]:
         """A stream configuration; `broken` is the share of its parts that are made wrong."""
         config: dict[str, Any] = {"name": name, "storage": "memory"}
-        if self.random() < broken:
-            config |= self.choice(_BROKEN_SETTINGS)
-        else:
-            config |= self.choice(_SETTINGS)
+        config |= self.choice(_BROKEN_SETTINGS if self.random() < broken else _SETTINGS)
         if self.random() < 0.25:
             config["mirror"] = self._upstream(name, broken, crossing=False)
             if self.random() < broken:
-                config |= self.choice(
-                    [{"subjects": ["a"]}, {"first_seq": 5}, {"allow_atomic": True}]
-                )
+                wrong = [{"subjects": ["a"]}, {"first_seq": 5}, {"allow_atomic": True}]
+                config |= self.choice(wrong)
         else:
             if self.random() < 0.7:
                 config["subjects"] = self._subjects(name, broken)
@@ -246,21 +220,10 @@ class Generator(random.Random):
 
     def _subjects(self, name: str, broken: float) -> list[str]:
         if self.random() < broken:
-            return self.choice(
-                [
-                    ["a.*", "a.b"],
-                    ["a", "a"],
-                    [">"],
-                    ["a..b"],
-                    ["$JS.API.>"],
-                    ["$SYS.x"],
-                    ["a b"],
-                    [""],
-                ]
-            )
-        return self.sample(
-            [f"{name}.>", f"{name}", f"b.*.{name}", "$JS.EVENT.x"], self.randint(1, 3)
-        )
+            alone = [[one] for one in (">", "a..b", "$JS.API.>", "$SYS.x", "a b", "")]
+            return self.choice([["a.*", "a.b"], ["a", "a"], *alone])
+        subjects = [f"{name}.>", f"{name}", f"b.*.{name}", "$JS.EVENT.x"]
+        return self.sample(subjects, self.randint(1, 3))
 
     def _upstream(self, name: str, broken: float, crossing: bool) -> dict[str, Any]:
         upstream: dict[str, Any] = {"name": self.choice(["O", "P", "Q"])}
@@ -276,9 +239,8 @@ class Generator(random.Random):
         if self.random() < 0.1:
             upstream["external"] = {"api": "$JS.hub.API", "deliver": f"deliver.{name}"}
             if self.random() < broken:
-                upstream["external"] |= self.choice(
-                    [{"api": "$JS.API"}, {"api": "a.*"}, {"deliver": "a.>"}, {"deliver": ""}]
-                )
+                wrong = [{"api": "$JS.API"}, {"api": "a.*"}, {"deliver": "a.>"}, {"deliver": ""}]
+                upstream["external"] |= self.choice(wrong)
         if self.random() < 0.05:
             upstream["opt_start_seq"] = 3
         return upstream
@@ -299,23 +261,17 @@ _SETTINGS: list[dict[str, Any]] = [
     {"metadata": {"k": "v"}, "max_consumers": 3, "max_msg_size": 100},
 ]
 _BROKEN_SETTINGS: list[dict[str, Any]] = [
-    {"name": "a.b"},
-    {"name": "a b"},
-    {"name": ""},
-    {"name": "n" * 256},
+    *({"name": name} for name in ("a.b", "a b", "", "n" * 256)),
     {"description": "x" * 4097},
     {"max_age": -1},
     {"max_age": 1000},
     {"max_age": 10**9, "duplicate_window": 2 * 10**9},
-    {"duplicate_window": -1},
-    {"duplicate_window": 5},
-    {"num_replicas": 6},
-    {"num_replicas": -1},
+    *({"duplicate_window": window} for window in (-1, 5)),
+    *({"num_replicas": replicas} for replicas in (6, -1)),
     {"deny_purge": True, "allow_rollup_hdrs": True},
     {"discard_new_per_subject": True},
     {"discard_new_per_subject": True, "discard": "new"},
-    {"subject_delete_marker_ttl": 5},
-    {"subject_delete_marker_ttl": -5},
+    *({"subject_delete_marker_ttl": seconds} for seconds in (5, -5)),
     {"allow_msg_counter": True, "allow_msg_ttl": True},
     {"allow_msg_counter": True, "discard": "new"},
     {"allow_msg_schedules": True, "discard": "new"},

@@ -76,31 +76,18 @@ _ENTRIES = [
 ]
 _CONSUMER = ("d", {"config": {"durable_name": "d"}, "state": {"pending": {}}})
 SEEDS["archive"] = [archive(_ENTRIES, consumers=[_CONSUMER]), archive([])]
+_SNAPPY = pa.compress(SEEDS["archive"][0], "snappy", asbytes=True)
 SEEDS["backup"] = [
     *map(packed, SEEDS["archive"]),
     IDENTIFIER + chunk(0, b"\x0c\x0cabcd\x01\x04\x01\x00", b"abcd" * 3),
-    b"".join(
-        (
-            b"\xff\x06\0\0sNaPpY",
-            chunk(0, pa.compress(SEEDS["archive"][0], "snappy", asbytes=True), SEEDS["archive"][0]),
-        )
-    ),
+    b"\xff\x06\0\0sNaPpY" + chunk(0, _SNAPPY, SEEDS["archive"][0]),
 ]
 WORDS = [
     *(b"{", b"}", b"[", b"]", b'"', b"'", b"(", b")", b":", b"=", b",", b";", b"#", b"//", b"\n"),
     *(b"\\", b"\\x", b"\\u", b"$", b"$1", b"{{", b"}}", b"*", b">", b".", b"..", b"-", b"\0", b"%"),
     *(b"include ", b"mappings", b"maps", b"accounts", b"weight", b"subject", b"dest", b"cluster"),
-    *(
-        b"null",
-        b"true",
-        b"1e999",
-        b"1k",
-        b"9" * 30,
-        b"\xff",
-        b"\xc3",
-        b"\xed\xa0\x80",
-        b"\xe2\x80\xa8",
-    ),
+    *(b"null", b"true", b"1e999", b"1k", b"9" * 30),
+    *(b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xe2\x80\xa8"),
     *(b"&a ", b"*a", b"!!", b"|\n", b"---\n", b"? ", b"- ", b"<<: ", b"wildcard(", b"partition("),
     *(b"\r\n", b"\r", b"PUB x 0\r\n\r\n", b"NATS/1.0\r\n", b"$JS.API.", b"|", b"HPUB ", b" 12 12"),
     *(b"split(", b"random(", b"left(", b"slicefromleft(", b"-1", b"0", b"2147483648", b"\t", b" "),
@@ -138,11 +125,8 @@ def fuzz(name: str, seconds: float, chance: random.Random) -> int:
     count = 0
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        data = (
-            mutated(chance.choice(inputs), inputs, chance)
-            if count >= len(inputs)
-            else inputs[count]
-        )
+        is_new = count < len(inputs)
+        data = inputs[count] if is_new else mutated(chance.choice(inputs), inputs, chance)
         count += 1
         try:
             # Without what it quotes, so that only another kind of answer is new.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, BinaryIO
+
+from nats_transform.backup.archive import Head, read_head, read_messages
 
 Entry = tuple[bytes, int, int, bytes, bytes]  # name, time, sequence, header block, data
 END: Entry = (b"", 0, 0, b"", b"")
@@ -56,6 +58,17 @@ def archive(
     documents = [("state.json", state), *((f"consumers/{n}", text) for n, text in consumers)]
     entries = [(n.encode(), 5, 0, b"", json.dumps(text).encode()) for n, text in documents]
     return b"NATSARC1" + b"".join(entry(*one) for one in [*entries, *messages, *end])
+
+
+def read(file: BinaryIO) -> tuple[Head, list[Entry]]:
+    """All that a file has, as our reader reads it."""
+    head, found = read_head(file), list[Entry]()
+    for batch in read_messages(file, head.messages):
+        columns = (batch.subjects(), batch.headers(), batch.data())
+        subjects, headers, data = (column.to_pylist() for column in columns)
+        numbers = (batch.times.tolist(), batch.sequences.tolist())
+        found += zip(subjects, *numbers, headers, data, strict=True)
+    return head, found
 
 
 def crc32c(data: bytes) -> int:

@@ -13,8 +13,8 @@ from jobs.settings.ingest import IngestSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
-from nats_transform.backup.archive import Head, read_head, read_messages
-from tests.support.backups import Entry, archive, packed, state_of
+from nats_transform.backup.archive import Head
+from tests.support.backups import Entry, archive, packed, read, state_of
 from tests.support.jobs import HERE as SPARK
 
 MESSAGES: list[Entry] = [
@@ -82,10 +82,4 @@ class Exporting:
 def contents(backup: Path) -> tuple[Head, list[Entry]]:
     """What a backup has."""
     with (backup / "stream.arc.s2").open("rb") as file:
-        head, found = read_head(file), list[Entry]()
-        for batch in read_messages(file, head.messages):
-            columns = (batch.subjects(), batch.headers(), batch.data())
-            subjects, headers, data = (column.to_pylist() for column in columns)
-            numbers = (batch.times.tolist(), batch.sequences.tolist())
-            found += zip(subjects, *numbers, headers, data, strict=True)
-    return head, found
+        return read(file)

@@ -84,26 +84,15 @@ def operator_config(
 ) -> str:
     """Server configuration with an account with JetStream, and a system account, in memory."""
     (folder / "operator.jwt").write_text(token(claims(operator, operator, "operator"), operator))
-    preload = {
-        public(account): claims(
-            account, operator, "account", expires, limits=ACCOUNT_LIMITS, **nats
-        ),
-        # The system account has no JetStream.
-        public(system): claims(
-            system,
-            operator,
-            "account",
-            limits=ACCOUNT_LIMITS | {"mem_storage": 0, "disk_storage": 0},
-        ),
-    }
-    lines = [f"{name}: {token(said, operator)}" for name, said in preload.items()]
-    return "\n".join(
-        [
-            f"operator: {json.dumps(str(folder / 'operator.jwt'))}",
-            f"system_account: {public(system)}",
-            "resolver: MEMORY",
-            "resolver_preload {",
-            *lines,
-            "}",
-        ]
-    )
+    whole = ACCOUNT_LIMITS
+    without_jetstream = whole | {"mem_storage": 0, "disk_storage": 0}
+    said = claims(account, operator, "account", expires, limits=whole, **nats)
+    of_system = claims(system, operator, "account", limits=without_jetstream)
+    return f"""\
+operator: {json.dumps(str(folder / "operator.jwt"))}
+system_account: {public(system)}
+resolver: MEMORY
+resolver_preload {{
+{public(account)}: {token(said, operator)}
+{public(system)}: {token(of_system, operator)}
+}}"""

@@ -420,11 +420,8 @@ class Traffic:
 
     def came_under(self, subjects: str) -> set[str]:
         """Who got messages under this filter."""
-        return {
-            who
-            for who, got in self.subjects.items()
-            if any(subscribes(subjects, one) for one in got)
-        }
+        everybody = self.subjects.items()
+        return {who for who, got in everybody if any(subscribes(subjects, one) for one in got)}
 
     def faults(self) -> dict[str, str]:
         """Who got less or more than the guarantee of delivery allows."""
@@ -529,10 +526,8 @@ class Traffic:
             while True:
                 self.sent[text] += 1
                 with contextlib.suppress(nats.errors.Error, TimeoutError):
-                    headers = {"Nats-Msg-Id": text}
-                    answer = await client.request(
-                        _subject(text), text.encode(), 10, headers=headers
-                    )
+                    given = _subject(text), text.encode(), 10
+                    answer = await client.request(*given, headers={"Nats-Msg-Id": text})
                     if answer.data and "error" not in json.loads(answer.data):
                         break
             await asyncio.sleep(self.pause)

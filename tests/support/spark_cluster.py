@@ -137,6 +137,10 @@ def _kill_one(processes: list[int]) -> bool:
     return False
 
 
+def _without_python_path() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 @contextmanager
 def spark_cluster(
     folder: Path,
@@ -165,35 +169,23 @@ def spark_cluster(
         "JDK_JAVA_OPTIONS": java,
     }
     # The master must not see the Python path of the tests: what is shipped has to be enough.
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
-    } | scratch
+    environment = _without_python_path() | scratch
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
     with ExitStack() as running:
         arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-        master = running.enter_context(
-            daemon(
-                [spark_class, "org.apache.spark.deploy.master.Master", *arguments],
-                folder / "master.log",
-                environment,
-                folder,
-            )
-        )
-        master.wait_for("I have been elected leader")
+        command = [spark_class, "org.apache.spark.deploy.master.Master", *arguments]
+        started = daemon(command, folder / "master.log", environment, folder)
+        running.enter_context(started).wait_for("I have been elected leader")
         found = []
         for n in range(workers):
             # Each on a host of its own: Spark starts no second attempt of a task on the same one.
             host = f"127.0.0.{n + 1}"
             arguments = ["--host", host, "--webui-port", "0", "--cores", "1", "--memory", memory]
             own = {"SPARK_LOCAL_IP": host, "SPARK_LOCAL_HOSTNAME": host}
-            worker = daemon(
-                [spark_class, "org.apache.spark.deploy.worker.Worker", *arguments, url],
-                folder / f"worker-{n}.log",
-                environment | own,
-                folder,
-            )
+            command = [spark_class, "org.apache.spark.deploy.worker.Worker", *arguments, url]
+            worker = daemon(command, folder / f"worker-{n}.log", environment | own, folder)
             found.append(running.enter_context(worker))
         for worker in found:
             worker.wait_for("Successfully registered with master")
@@ -221,12 +213,8 @@ def connect_server(
     options = [word for pair in given.items() for word in ("--conf", "=".join(pair))]
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, *options]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with daemon(
-        [*command, "spark-internal"],
-        folder / "connect.log",
-        environment | cluster.environment,
-        folder,
-    ) as server:
+    command.append("spark-internal")
+    environment = _without_python_path() | cluster.environment
+    with daemon(command, folder / "connect.log", environment, folder) as server:
         server.wait_for("Spark Connect server started at")
         yield f"sc://127.0.0.1:{port}", server

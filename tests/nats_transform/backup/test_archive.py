@@ -20,6 +20,7 @@ from nats_transform.backup.consumers import parse_consumer
 from nats_transform.backup.library import library
 from nats_transform.errors import InvalidBackup, sentence
 from tests.nats_transform.backup.test_s2 import encoded
+from tests.support import backups
 from tests.support.backups import END, Entry, archive, entry, packed, state_of
 from tests.support.refused import refused, told
 
@@ -33,16 +34,9 @@ MESSAGES: list[Entry] = [
 
 def read(stream: bytes) -> tuple[Head, list[Entry]]:
     """All that a file has."""
-    file = io.BytesIO(stream)
-    head = read_head(file)
+    head, found = backups.read(io.BytesIO(stream))
     for name, text in head.consumers.items():
         parse_consumer(name, text)
-    found: list[Entry] = []
-    for batch in read_messages(file, head.messages):
-        columns = (batch.subjects(), batch.headers(), batch.data())
-        subjects, headers, data = (column.to_pylist() for column in columns)
-        times, sequences = batch.times.tolist(), batch.sequences.tolist()
-        found += zip(subjects, times, sequences, headers, data, strict=True)
     return head, found
 
 

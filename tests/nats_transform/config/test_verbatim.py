@@ -64,11 +64,7 @@ def test_what_has_more_than_mappings_is_not_taken(text: str, code: str) -> None:
 
 PIECES = [
     *"{}[]:=,;\n \"'#/()$\\",
-    "\n}\nyy: 1\nx {",
-    "} yy: 1 x {",
-    "include yy.conf\n",
-    "//}",
-    "1]",
+    *("\n}\nyy: 1\nx {", "} yy: 1 x {", "include yy.conf\n", "//}", "1]"),
 ]
 
 

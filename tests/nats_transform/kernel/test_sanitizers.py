@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,11 @@ from nats_transform.kernel import build
 
 ROOT = Path(__file__).parents[3]
 TESTS = {
-    "kernel": [
-        "test_cases.py",
-        "test_differential.py",
-        "test_arrays.py",
-        "test_digest.py",
-        "test_proof.py",
-    ],
-    "backup": ["test_s2.py", "test_archive.py"],
+    "kernel": ["cases", "differential", "arrays", "digest", "proof"],
+    "backup": ["s2", "archive"],
 }
 FLAGS = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
+Build = Callable[[Path], dict[str, str]]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -56,11 +52,9 @@ def addresses(checkout: Path) -> dict[str, str]:
     flags = ("-fsanitize=address,undefined", *FLAGS)
     compile_with([compiler], checkout, [*flags, *["-shared-libasan"] * (compiler == "clang")])
     names = {"gcc": "libasan.so", "clang": "libclang_rt.asan-x86_64.so"}
-    library = subprocess.check_output(
-        [compiler, f"-print-file-name={names[compiler]}"], text=True
-    ).strip()
+    asked = [compiler, f"-print-file-name={names[compiler]}"]
     return {
-        "LD_PRELOAD": library,
+        "LD_PRELOAD": subprocess.check_output(asked, text=True).strip(),
         # Python and Arrow leave memory to the end of the process.
         "ASAN_OPTIONS": "detect_leaks=0:exitcode=99",
         # Blocks of their own, not pieces of a pool.
@@ -83,7 +77,7 @@ def compile_with(compiler: list[str], checkout: Path, flags: tuple[str, ...] | l
 def run_tests(
     checkout: Path, library: str, environment: dict[str, str], *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    files = [f"tests/nats_transform/{library}/{name}" for name in TESTS[library]]
+    files = [f"tests/nats_transform/{library}/test_{name}.py" for name in TESTS[library]]
     return subprocess.run(
         [
             *(sys.executable, "-m", "tests.nats_transform.kernel.sanitized", "-q", "-x"),
@@ -99,8 +93,7 @@ def run_tests(
 
 @pytest.mark.parametrize("library", TESTS)
 @pytest.mark.parametrize("sanitizers", [undefined_behaviour, addresses])
-def test_clean(checkout: Path, sanitizers: object, library: str, seed: int) -> None:
-    assert callable(sanitizers)
+def test_clean(checkout: Path, sanitizers: Build, library: str, seed: int) -> None:
     done = run_tests(checkout, library, sanitizers(checkout), "--seed", str(seed))
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     assert " passed" in done.stdout
@@ -154,14 +147,12 @@ def test_clean(checkout: Path, sanitizers: object, library: str, seed: int) -> N
     ],
 )
 def test_faults_are_seen(
-    checkout: Path, sanitizers: object, file: str, right: str, wrong: str
+    checkout: Path, sanitizers: Build, file: str, right: str, wrong: str
 ) -> None:
     """What the tests above would say if there was something to say."""
     source = checkout / "nats_transform" / file
     assert right in source.read_text()
     source.write_text(source.read_text().replace(right, wrong))
-    assert callable(sanitizers)
     done = run_tests(checkout, file.partition("/")[0], sanitizers(checkout))
-    assert done.returncode in (-4, 99), done.stdout[
-        -3000:
-    ]  # an illegal instruction, or ASan's code
+    # An illegal instruction, or ASan's code.
+    assert done.returncode in (-4, 99), done.stdout[-3000:]

@@ -194,14 +194,8 @@ JSON = st.recursive(
 )
 FIELDS = st.sampled_from(
     [
-        "name",
-        "subjects",
-        "mirror",
-        "sources",
-        "subject_transform",
-        "republish",
-        "max_age",
-        "storage",
+        *("name", "subjects", "mirror", "sources", "subject_transform"),
+        *("republish", "max_age", "storage"),
     ]
 )
 
