@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -75,24 +76,22 @@ def test_a_mapping_without_messages_says_so(audit) -> None:
 
 
 def test_what_the_notes_advise_can_be_done(audit) -> None:
-    _, out = audit("OUT", "--observed", "--tolerance", "8")
+    observed = partial(audit, "OUT", "--observed", "--tolerance", "8")
+    _, out = observed()
     assert "beat: undecided" in out
     assert "the archive can hold the messages of only one destination" in out
-    assert "--source-stream" in out
-    assert "--published" in out
-    assert "--publisher" in out
-    _, out = audit("OUT", "--observed", "--tolerance", "8", "--published", "beat", "500")
-    assert "beat: within, 500 messages" in out
-    code, out = audit("OUT", "--observed", "--tolerance", "8", "--published", "beat", "5")
+    assert all(option in out for option in ("--source-stream", "--published", "--publisher"))
+    assert "beat: within, 500 messages" in observed("--published", "beat", "500")[1]
+    code, out = observed("--published", "beat", "5")
     assert code == 1
     assert re.search(r"\d+ of \d+ stored messages were not published to the mapping", out)
-    _, out = audit("OUT", "--observed", "--tolerance", "8", "--source-stream", "IN")
+    _, out = observed("--source-stream", "IN")
     assert "beat: within, 500 messages" in out
     assert "--publisher" not in out
-    _, out = audit("OUT", "--observed", "--tolerance", "8", "--publisher", "v2.>")
-    assert "may have come from more than one destination" in out
-    _, out = audit("OUT", "--observed", "--tolerance", "8", "--captured", "v1.>")
-    assert "the archive holds no message of destination v2.$1 of shop.*" in out
+    told = "may have come from more than one destination"
+    assert told in observed("--publisher", "v2.>")[1]
+    told = "the archive holds no message of destination v2.$1 of shop.*"
+    assert told in observed("--captured", "v1.>")[1]
 
 
 @pytest.mark.parametrize(
@@ -118,9 +117,8 @@ def test_a_ramp_is_audited_stage_by_stage(audit, folder: Path) -> None:
     code, out = audit(*args, "--in-force", f"{half}=mapping.conf")
     assert code == 0
     assert "2025-11-30 00:16" in out
-    code, out = audit(
-        *args, "--in-force", f"{half}=later.conf", "--in-force", f"{later}=mapping.conf"
-    )
+    in_force = ("--in-force", f"{half}=later.conf", "--in-force", f"{later}=mapping.conf")
+    code, out = audit(*args, *in_force)
     stages = re.findall(r"^  \S.* version \w{12}  (\w+) +([\d,]+) messages$", out, re.MULTILINE)
     # Half of the 20 % of beat is its tolerance, which takes more messages than the last stage has.
     assert [verdict for verdict, _ in stages] == ["within", "outside", "undecided"]
@@ -138,27 +136,20 @@ def test_moments_of_git(audit, folder: Path) -> None:
         environment = os.environ | {"GIT_COMMITTER_DATE": when, "GIT_AUTHOR_DATE": when}
         subprocess.run(["git", *config, *args], cwd=folder, check=True, env=environment)
 
-    args = (
-        "OUT",
-        "--mapping",
-        "history.conf",
-        "--observed",
-        "--tolerance",
-        "10",
-        "--in-force",
-        "git",
-    )
+    args = ("OUT", "--mapping", "history.conf", "--in-force", "git")
+    args += ("--observed", "--tolerance", "10")
+    changed = MAPPING.replace("50%", "40%", 1).replace("50%", "60%", 1)
     (folder / "history.conf").write_text(MAPPING)
     assert says(audit(*args, fails=True), "git-unreadable")
     git("init", "--quiet")
     assert "does not have any commits yet" in audit(*args, fails=True)
     git("add", "history.conf")
     git("commit", "--quiet", "-m", "one")
-    (folder / "history.conf").write_text(MAPPING.replace("50%", "40%", 1).replace("50%", "60%", 1))
+    (folder / "history.conf").write_text(changed)
     assert says(audit(*args, fails=True), "git-uncommitted")
     (folder / "history.conf").write_text(MAPPING + "# only a comment\n")
     git("commit", "--quiet", "-am", "two", seconds=500)
-    (folder / "history.conf").write_text(MAPPING.replace("50%", "40%", 1).replace("50%", "60%", 1))
+    (folder / "history.conf").write_text(changed)
     git("commit", "--quiet", "-am", "three", seconds=1000)
     _, out = audit(*args)
     assert len(re.findall(r" version \w{12} ", out)) == 2
@@ -204,16 +195,8 @@ def test_times_that_cannot_be_are_one_line(audit, args: str, said: str) -> None:
 
 def test_a_plan_from_the_streams_own_traffic(folder: Path, monkeypatch) -> None:
     monkeypatch.chdir(folder)
-    command = (
-        "plan-canary",
-        "--stream",
-        "IN",
-        "--mapping",
-        "mapping.conf",
-        "--report",
-        "canary.html",
-    )
-    out = printed(*command)
+    command = ("plan-canary", "--stream", "IN", "--mapping", "mapping.conf")
+    out = printed(*command, "--report", "canary.html")
     assert "shop.*: 1,500.0 messages per hour" in out
     assert "never seen" not in out
     assert re.search(

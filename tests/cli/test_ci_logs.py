@@ -13,6 +13,7 @@ from nats_transform.lint.findings import CODES, Severity
 from nats_transform.untrusted import json_text
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform
+from tests.support.files import write_files
 
 # Each is legal as a token of a subject.
 EVIL = ("::stop-commands::x", "##[add-mask]east", "##vso[task.complete]x", "##teamcity[buildStop]")
@@ -34,11 +35,10 @@ def files(folder: Path) -> None:
         name: [{"subject": f"{name}.{n}", "weight": 10, "cluster": name} for n in range(2)]
         for name in NAMES
     }
-    (folder / "mapping.json").write_text(json.dumps(mappings))
     refused = {name: [{"subject": f"x.$7.{name}", "weight": 10}] for name in NAMES}
-    (folder / "refused.json").write_text(json.dumps(refused))
     conf = "\n".join(f'"{name}": {{ "{name}": 1 }}' for name in NAMES)
-    (folder / "refused.conf").write_text(f"mappings {{ {conf} }}")
+    files = {"mapping.json": mappings, "refused.json": refused}
+    write_files(folder, files | {"refused.conf": f"mappings {{ {conf} }}"})
     census_file(folder / "census.parquet", {name.encode(): 5 for name in NAMES}, stream=NAMES[0])
 
 

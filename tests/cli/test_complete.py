@@ -11,31 +11,28 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from cli.main import main
+from tests.support.files import write_files
 
 ARCHIVE = Path(__file__).parents[1] / "jobs" / "warehouse" / "archive-0.1.0" / "warehouse"
 
 
 def completed(*words: str) -> list[str]:
     """What is offered for the last word."""
-    found = ShellComplete(main, {}, "nats-transform", "_X").get_completions(
-        [*words[:-1]], words[-1]
-    )
-    return [item.value for item in found]
+    *before, last = words
+    completing = ShellComplete(main, {}, "nats-transform", "_X")
+    return [item.value for item in completing.get_completions(before, last)]
 
 
 def warehouse(folder: Path, *streams: str) -> Path:
     """The catalog and the metadata that completion reads, for streams with two days."""
     with closing(sqlite3.connect(folder / "catalog.db")) as catalog, catalog:
-        catalog.execute(
-            "CREATE TABLE iceberg_tables (table_namespace, table_name, metadata_location)"
-        )
+        columns = "table_namespace, table_name, metadata_location"
+        catalog.execute(f"CREATE TABLE iceberg_tables ({columns})")
         location = "file:///moved/nats/messages/metadata/1.metadata.json"
         catalog.execute("INSERT INTO iceberg_tables VALUES ('nats', 'messages', ?)", [location])
-    metadata = folder / "nats" / "messages" / "metadata"
-    metadata.mkdir(parents=True)
     days = json.dumps({"days": {"2026-11-01": [1, "0"], "2026-11-02": [1, "0"]}})
     properties = {f"nats-transform.stream.{name}": days for name in streams} | {"other": "x"}
-    (metadata / "1.metadata.json").write_text(json.dumps({"properties": properties}))
+    write_files(folder, {"nats/messages/metadata/1.metadata.json": {"properties": properties}})
     return folder
 
 
@@ -44,10 +41,8 @@ def test_streams_and_days(tmp_path: Path) -> None:
     assert completed(*at, "--stream", "") == ["ORDERS", "OTHER", "SHOP"]
     assert completed(*at, "--stream", "O") == ["ORDERS", "OTHER"]
     assert completed(*at, "--stream", "SHOP", "--day", "2026") == ["2026-11-01", "2026-11-02"]
-    assert completed(*at, "--stream", "SHOP", "--day", "2026-11-01..") == [
-        "2026-11-01..2026-11-01",
-        "2026-11-01..2026-11-02",
-    ]
+    ranges = ["2026-11-01..2026-11-01", "2026-11-01..2026-11-02"]
+    assert completed(*at, "--stream", "SHOP", "--day", "2026-11-01..") == ranges
     assert completed(*at, "--stream", "NONE", "--day", "") == []
 
 
@@ -75,12 +70,9 @@ def test_a_broken_warehouse_is_silent(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_broken_project_file_is_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "nats-transform.toml").write_text("broken = \n")
+def test_a_broken_project_file_is_silent(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "nats-transform.toml").write_text("broken = \n")
     assert "--stream" in completed("audit", "--str")
     assert capfd.readouterr() == ("", "")
-    (tmp_path / "nats-transform.toml").write_text(f'warehouse = "{warehouse(tmp_path, "MINE")}"\n')
+    (folder / "nats-transform.toml").write_text(f'warehouse = "{warehouse(folder, "MINE")}"\n')
     assert completed("audit", "--stream", "") == ["MINE"]

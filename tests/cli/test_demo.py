@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from datetime import date, timedelta
@@ -16,12 +15,13 @@ from statistics import median
 import pytest
 
 from tests.support.command import nats_transform
+from tests.support.programs import SCRIPT, output_of
 from tests.support.saying import saying
 from tests.support.spark_cluster import children
 
 pytestmark = [pytest.mark.dagster, pytest.mark.server]
 
-DEMO = [str(Path(sys.executable).parent / "nats-transform"), "demo"]
+DEMO = [SCRIPT, "demo"]
 CHECKS = {
     "shop/messages/no_unexplained_gaps",
     "shop/messages/every_message_once",
@@ -42,10 +42,7 @@ STALE = "shop_mapped/weight_audit/split_as_configured"
 def test_gives_the_same_digest_again(tmp_path: Path) -> None:
     folder = tmp_path / "a demo"  # a space, as many home folders have
     command = [*DEMO, "--messages", "2000", "--json", "--dir", str(folder)]
-    first, second = (
-        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        for _ in range(2)
-    )
+    first, second = (json.loads(output_of(*command)) for _ in range(2))
     assert first["checks"] == dict.fromkeys(CHECKS, True) | {STALE: False}
     for run in (first, second):
         assert run["caught"] == "west ran yesterday's weights from 13:00 to 14:00"
@@ -80,7 +77,6 @@ def test_gives_the_same_digest_again(tmp_path: Path) -> None:
 def test_stops_its_server_when_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
     command = [*DEMO, "--messages", "20000", "--dir", str(tmp_path / "demo")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as demo:
-        assert demo.stderr is not None
         while not (servers := children({demo.pid}, b"nats-server")):
             assert demo.poll() is None
             time.sleep(0.05)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,9 @@ import pytest
 from cli.command import Command
 from tests.support.censuses import census_file
 from tests.support.command import commands, nats_transform
+from tests.support.files import save_context, write_files
+from tests.support.programs import BIN, ended
 
-PROGRAMS = Path(sys.executable).parent
 MAPPINGS = """mappings {
   "orders.*.*": [
     { destination: "shop.v1.$1.$2", weight: 50% }
@@ -55,14 +54,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "subjects.txt").write_text("orders.7\n")
     census_file(folder / "census.parquet", {b"orders.eu.1": 3, b"orders.us.2": 2})
     shown = {"name": "ORDERS", "subjects": ["orders.>", "shop.>"]}
-    for name, document in (
-        ("streams/ORDERS.json", {"config": shown}),
-        ("consumers/all.json", {"stream_name": "ORDERS", "name": "all", "config": {}}),
-        (".config/nats/context/prod.json", {"url": "nats://127.0.0.1:9"}),
-        (".config/nats/context/shop.json", {"url": "nats://127.0.0.1:9"}),
-    ):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(json.dumps(document))
+    consumer = {"stream_name": "ORDERS", "name": "all", "config": {}}
+    write_files(folder, {"streams/ORDERS.json": {"config": shown}, "consumers/all.json": consumer})
+    for name in ("prod", "shop"):
+        save_context(folder / ".config", name, url="nats://127.0.0.1:9")
     (folder / ".config" / "fish" / "completions").mkdir(parents=True)
     return folder
 
@@ -72,14 +67,8 @@ def typed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("NATS", "XDG"))
     }
-    return subprocess.run(
-        ["bash", "-c", line],
-        cwd=folder,
-        env=environment | {"HOME": str(folder), "PATH": f"{PROGRAMS}:{os.environ['PATH']}"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+    environment |= {"HOME": str(folder), "PATH": f"{BIN}:{os.environ['PATH']}"}
+    return ended("bash", "-c", line, cwd=folder, env=environment, stdin=subprocess.DEVNULL)
 
 
 def words_of(example: str, place: Path) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.command import nats_transform
+from tests.support.files import write_files
 from tests.support.hostile import HOSTILE, RAW
 from tests.support.terminal import on_a_terminal
 
@@ -29,12 +30,10 @@ def folder(folder: Path) -> Path:
         ],
         "lost": [{"subject": "lost", "weight": 10}, {"subject": f"{NAME}", "weight": 20}],
     }
-    (folder / "mapping.json").write_text(json.dumps(mappings))
     bad = {NAME: [{"subject": f"x.$7.{NAME}", "weight": 10}]}
-    (folder / "bad.json").write_text(json.dumps(bad))
-    (folder / "streams").mkdir()
     stream = {"name": STREAM, "subjects": [f"in.{NAME}.>"], "republish": {"dest": f"r.{NAME}.>"}}
-    (folder / "streams" / "one.json").write_text(json.dumps({"config": stream}))
+    files = {"mapping.json": mappings, "bad.json": bad, "streams/one.json": {"config": stream}}
+    write_files(folder, files)
     return folder
 
 

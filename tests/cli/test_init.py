@@ -15,6 +15,7 @@ import yaml
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.client import Client
 from tests.support.command import nats_transform, printed, refused
+from tests.support.files import save_context
 from tests.support.saying import saying, says
 from tests.support.terminal import on_a_terminal
 from tests.test_review import ROOT, run_step, steps
@@ -66,15 +67,9 @@ def inputs() -> dict[str, str]:
 @pytest.mark.server
 @pytest.mark.parametrize("stream", ["", "ORDERS"])
 def test_with_a_context_the_next_command_and_the_workflow_find_the_same(
-    stream: str,
-    folder: Path,
-    tmp_path: Path,
-    server: NatsServer,
-    monkeypatch: pytest.MonkeyPatch,
+    stream: str, folder: Path, tmp_path: Path, server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    contexts = tmp_path / "config" / "nats" / "context"
-    contexts.mkdir(parents=True)
-    (contexts / "prod.json").write_text(json.dumps({"url": server.url}))
+    save_context(tmp_path / "config", "prod", url=server.url)
     more = ("--stream", stream) if stream else ()
     out = printed("init", "--candidate", "new.conf", "--context", "prod", *more)
     written = [line.removeprefix("wrote ") for line in out.splitlines() if line[:6] == "wrote "]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-SCRIPT = str(Path(sys.executable).parent / "nats-transform")
+from tests.support.jobs import dumped
+from tests.support.programs import SCRIPT, ended, in_python
+
 Moment = Callable[[subprocess.Popen[str], Path], bool]
 
 
@@ -76,15 +76,13 @@ def test_ctrl_c_while_the_command_is_imported(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(AT_IMPORT)
     (tmp_path / "server.conf").write_text('mappings { "a": "b" }')
     for count in (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233):
-        ended = subprocess.run(
-            [SCRIPT, "check", str(tmp_path / "server.conf")],
+        done = ended(
+            *(SCRIPT, "check", tmp_path / "server.conf"),
             env=os.environ | {"PYTHONPATH": str(tmp_path), "INTERRUPT_AT": str(count)},
             # A shell lets what it starts in the background ignore Ctrl-C, these tests too.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            capture_output=True,
-            text=True,
         )
-        told = (ended.returncode, ended.stdout, ended.stderr)
+        told = (done.returncode, done.stdout, done.stderr)
         assert told == (130, "", "nats-transform: interrupted\n"), count
 
 
@@ -112,10 +110,9 @@ with ended_by_signals("ours"):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_finalizer_swallows_no_signal(number: int, handler: tuple[str, ...]) -> None:
     """Python prints what is raised in one, and goes on."""
-    command = [sys.executable, "-c", IN_A_FINALIZER, str(int(number)), *handler]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    code, _, err = in_python(IN_A_FINALIZER, str(int(number)), *handler, timeout=60)
     told = "ours: interrupted\n" if number == signal.SIGINT else ""
-    assert (ended.returncode, ended.stderr) == (128 + number, told)
+    assert (code, err) == (128 + number, told)
 
 
 IN_SPARK = ("--master", "local[1]")
@@ -132,9 +129,9 @@ IN_SPARK = ("--master", "local[1]")
     ],
 )
 def test_ctrl_c(tmp_path: Path, moment: Moment, where: tuple[str, ...]) -> None:
-    dump, warehouse = tmp_path / "messages.jsonl", tmp_path / "warehouse"
+    warehouse = tmp_path / "warehouse"
     rows = ({"seq": n + 1, "ts": "2026-03-01T00:00:00Z", "subject": "a.b"} for n in range(100_000))
-    dump.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dump = dumped(tmp_path / "messages.jsonl", rows)
     command = [SCRIPT, "ingest", "--stream", "S", "--jsonl", str(dump), *where]
     process = subprocess.Popen(
         [*command, "--warehouse", str(warehouse)],

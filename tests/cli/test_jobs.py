@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,26 +21,18 @@ from jobs.warehouse.tables import open_table
 from tests.conformance.client import Client
 from tests.support.command import nats_transform as run
 from tests.support.command import printed, refused
+from tests.support.configs import HALVES
+from tests.support.programs import SCRIPT, ended
 from tests.support.saying import saying, says
 
 pytestmark = pytest.mark.server
 
-SCRIPT = str(Path(sys.executable).parent / "nats-transform")
-MAPPING = """mappings {
-  "orders.*": [
-    { destination: "orders.v1.$1", weight: 50% }
-    { destination: "orders.v2.$1", weight: 50% }
-  ]
-}
-"""
-
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(folder: Path) -> Path:
     """An empty current folder with a mapping."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mapping.conf").write_text(MAPPING)
-    return tmp_path
+    (folder / "mapping.conf").write_text(HALVES)
+    return folder
 
 
 def document(*args: str) -> Any:
@@ -77,41 +67,28 @@ def dump(folder: Path, subjects: Sequence[str]) -> str:
 def test_ingest_and_transform_in_a_process_of_their_own(folder: Path) -> None:
     orders = [f"orders.{n}" for n in range(100)]
     argv = [SCRIPT, "ingest", "--stream", "ORDERS", "--parquet", dump(folder, [*orders, "other"])]
-    done = subprocess.run([*argv, "--json"], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    done = ended(*argv, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
     ingested = json.loads(done.stdout)
-    assert {
-        key: ingested[key] for key in ("stream", "messages", "first_seq", "last_seq", "gaps")
-    } == {"stream": "ORDERS", "messages": 101, "first_seq": 1, "last_seq": 101, "gaps": 0}
+    expected = {"stream": "ORDERS", "messages": 101, "first_seq": 1, "last_seq": 101, "gaps": 0}
+    assert ingested.items() >= expected.items()
     assert {"bytes", "digest", "snapshot_id"} <= ingested.keys()
 
-    transformed = document("transform", "--stream", "ORDERS", "--mapping", "mapping.conf")
-    assert transformed["fates"] == {
-        "mapped": 100,
-        "unmatched": 1,
-        "lost": 0,
-        "filtered": 0,
-        "invalid": 0,
-    }
-    assert (transformed["stream"], transformed["messages"]) == ("ORDERS", 101)
-    assert transformed["days"] == ["2026-11-30"]
-    assert transformed["seed"] == 0
+    transform = ("transform", "--stream", "ORDERS", "--mapping", "mapping.conf")
+    transformed = document(*transform)
+    fates = {"mapped": 100, "unmatched": 1, "lost": 0, "filtered": 0, "invalid": 0}
+    expected = {"stream": "ORDERS", "messages": 101, "days": ["2026-11-30"], "seed": 0}
+    assert transformed.items() >= (expected | {"fates": fates}).items()
     assert {"mapping_version", "digest", "snapshot_id"} <= transformed.keys()
-    again = document("transform", "--stream", "ORDERS", "--mapping", "mapping.conf", "--seed", "1")
+    again = document(*transform, "--seed", "1")
     assert again["digest"] != transformed["digest"]
 
-    code, out, err = run(
-        "transform", "--stream", "ORDERS", "--mapping", "mapping.conf", "--day", "2026-11-30"
-    )
-    assert (code, err) == (0, "")
+    out = printed(*transform, "--day", "2026-11-30")
     assert out.startswith("ORDERS: 101 messages of 1 day\n  mapped     100\n")
     assert f"digest {transformed['digest']}, snapshot " in out
-    assert {entry.name for entry in folder.iterdir()} == {
-        "mapping.conf",
-        "dump.parquet",
-        "warehouse",
-    }
+    made = {"mapping.conf", "dump.parquet", "warehouse"}
+    assert {entry.name for entry in folder.iterdir()} == made
 
 
 def test_a_day_without_messages_is_told(folder: Path) -> None:
@@ -182,9 +159,7 @@ def test_the_warehouse_of_the_environment(folder: Path, monkeypatch: pytest.Monk
         ("--parquet none --since someday", saying("not-a-sequence-or-time", value="someday")),
         ("--parquet none --since ²", saying("not-a-sequence-or-time", value="²")),
         (f"--parquet none --since {'9' * 20}", saying("sequence-too-large", largest=2**63 - 1)),
-        pytest.param(
-            f"--parquet none --since {'9' * 5000}", saying("sequence-too-large"), id="many digits"
-        ),
+        (f"--parquet none --since {'9' * 5000}", saying("sequence-too-large")),
         ("--parquet none --since 0001-01-01T00:00:00+05:00", saying("moment-out-of-range")),
         ("--parquet none --warehouse a --catalog b", "--warehouse or --catalog"),
         ("--parquet none --master local --remote sc://b", "--master or --remote"),

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +17,7 @@ from nats_transform import NatsTransformError
 from nats_transform.errors import sentence
 from tests.support.command import nats_transform as invoke
 from tests.support.command import printed, refused
-
-SCRIPT = str(Path(sys.executable).parent / "nats-transform")
+from tests.support.programs import SCRIPT, ended, in_python, output_of, printed_in_python
 
 
 def test_help_lists_every_command_with_its_use() -> None:
@@ -102,19 +100,18 @@ def test_a_transform_that_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "args",
+    "line",
     [
-        ["dry-run", "--census", "none", "--candidate", "none", "--report"],
-        ["audit", "--stream", "S", "--mapping", "none", "--report"],
-        ["plan-canary", "--stream", "S", "--mapping", "none", "--report"],
-        ["census", "export", "--stream", "S", "--out"],
-        ["plan", "--census", "none", "--candidate", "none", "--without-streams", "--out"],
+        "dry-run --census none --candidate none --report",
+        "audit --stream S --mapping none --report",
+        "plan-canary --stream S --mapping none --report",
+        "census export --stream S --out",
+        "plan --census none --candidate none --without-streams --out",
     ],
-    ids=lambda args: args[0],
 )
-def test_what_cannot_be_written_is_refused_before_the_work(args: list[str], folder: Path) -> None:
+def test_what_cannot_be_written_is_refused_before_the_work(line: str, folder: Path) -> None:
     (folder / "file").touch()
-    assert "file/below" in refused(*args, "file/below")
+    assert "file/below" in refused(*line.split(), "file/below")
 
 
 @pytest.fixture
@@ -169,12 +166,10 @@ def test_an_error_is_one_line_and_exit_2(
 @pytest.mark.parametrize("args", [("--help",), ("check", "-h"), ("map", "a", "b", "a", "--json")])
 def test_a_disk_that_is_full_for_the_output(args: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [SCRIPT, *args],
+        done = ended(
+            *(SCRIPT, *args),
             stdout=full,
-            stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": ""},  # so that something is left at the end
-            text=True,
         )
     told = "nats-transform: the disk that this writes to is full: make room there\n"
     assert (done.returncode, done.stderr) == (2, told)
@@ -201,13 +196,10 @@ def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
 def test_completion_knows_commands_and_options(
     words: str, number: int, completed: set[str]
 ) -> None:
-    asked = {
-        "_NATS_TRANSFORM_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(number),
-    }
-    done = subprocess.run([SCRIPT], env=os.environ | asked, capture_output=True, text=True)
-    assert {line.split(",")[1] for line in done.stdout.splitlines()} == completed
+    asked = {"_NATS_TRANSFORM_COMPLETE": "bash_complete"}
+    asked |= {"COMP_WORDS": words, "COMP_CWORD": str(number)}
+    told = output_of(SCRIPT, env=os.environ | asked)
+    assert {line.split(",")[1] for line in told.splitlines()} == completed
 
 
 def test_without_arguments_the_help_is_wrapped() -> None:
@@ -242,10 +234,8 @@ with ended_by_signals("program"):
 
 
 def test_an_end_within_a_task_of_asyncio_is_quiet() -> None:
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", IN_A_TASK]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (143, "")
+    code, _, err = in_python(IN_A_TASK)
+    assert (code, err) == (143, "")
 
 
 def mapping() -> subprocess.Popen[bytes]:
@@ -301,18 +291,12 @@ def test_what_should_be_quick_imports_nothing_heavy(
     (tmp_path / "server.conf").write_text('mappings { "a.*": "v1.$1" }\n')
     (tmp_path / "stream.json").write_text('{"name": "S", "subjects": ["v1.*"]}\n')
     code = (
-        "import sys, json\n"
+        "import atexit, json, sys\n"
         "from cli.main import main\n"
-        "try:\n"
-        f"    main({args!r})\n"
-        "except SystemExit as ended:\n"
-        "    assert not ended.code\n"
-        "    print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))\n"
+        "atexit.register(lambda: print(json.dumps([name.split('.')[0] for name in sys.modules])))\n"
+        f"main({args!r})"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    loaded = set(json.loads(run.stdout.splitlines()[-1]))
+    loaded = set(json.loads(printed_in_python(code, cwd=tmp_path).splitlines()[-1]))
     assert "click" in loaded
     assert not loaded & never
 
@@ -326,13 +310,10 @@ def test_the_collector_is_off_until_a_command_is_imported() -> None:
         "sys.argv = ['nats-transform', 'map', '*', 'x.$1', 'a']\n"
         "main()"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (run.returncode, run.stdout, run.stderr) == (0, "True True\n", "")
+    assert in_python(code) == (0, "True True\n", "")
 
 
 def test_a_closed_standard_output_is_no_stack_trace() -> None:
-    run = subprocess.run(
-        ["sh", "-c", f"'{SCRIPT}' map '*' 'x.$1' a >&-"], capture_output=True, text=True
-    )
-    assert "Traceback" not in run.stderr
-    assert os.linesep not in run.stderr.strip()
+    told = ended("sh", "-c", f"'{SCRIPT}' map '*' 'x.$1' a >&-").stderr
+    assert "Traceback" not in told
+    assert os.linesep not in told.strip()

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from tests.cases import load
 from tests.support.command import nats_transform, refused
+from tests.support.programs import SCRIPT, output_of
 from tests.support.saying import says
-
-SCRIPT = str(Path(sys.executable).parent / "nats-transform")
-
 
 run = partial(nats_transform, "map")
 
@@ -70,22 +66,13 @@ def test_an_illegal_result_is_shown_as_the_server_makes_it_and_exits_1() -> None
 
 def test_json_is_an_object_a_line() -> None:
     code, out, err = run("*", "x.$1", "a", "a.b", "a..b", "--json")
-    assert code == 1
-    assert err == ""
-    assert [json.loads(line) for line in out.splitlines()] == [
-        {"subject": "a", "mapped_subject": "x.a", "fate": "mapped", "reason": None},
-        {
-            "subject": "a.b",
-            "mapped_subject": None,
-            "fate": "unmatched",
-            "reason": "does not match '*'",
-        },
-        {
-            "subject": "a..b",
-            "mapped_subject": None,
-            "fate": "invalid",
-            "reason": "not a legal subject: empty token",
-        },
+    assert (code, err) == (1, "")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert {(*line,) for line in lines} == {("subject", "mapped_subject", "fate", "reason")}
+    assert [(*line.values(),) for line in lines] == [
+        ("a", "x.a", "mapped", None),
+        ("a.b", None, "unmatched", "does not match '*'"),
+        ("a..b", None, "invalid", "not a legal subject: empty token"),
     ]
 
 
@@ -103,11 +90,10 @@ def test_random_is_decided_by_the_seed() -> None:
 
 
 def test_bytes_that_are_not_utf_8_come_out_as_they_went_in() -> None:
-    argv = [SCRIPT, "map", "*", "x.$1", b"\xfe", "-"]
-    done = subprocess.run(argv, input=b"a\xff\n\xc3\xa9", capture_output=True, check=True)
-    assert done.stdout == b"x.\xfe\nx.a\xff\nx.\xc3\xa9\n"
-    again = subprocess.run([*argv, "--json"], input=b"", capture_output=True, check=True)
-    shown = json.loads(again.stdout)["mapped_subject"]
+    argv = (SCRIPT, "map", "*", "x.$1", b"\xfe", "-")
+    told = output_of(*argv, input=b"a\xff\n\xc3\xa9", text=False)
+    assert told == b"x.\xfe\nx.a\xff\nx.\xc3\xa9\n"
+    shown = json.loads(output_of(*argv, "--json", stdin=subprocess.DEVNULL))["mapped_subject"]
     assert shown.encode("utf-8", "surrogateescape") == b"x.\xfe"
 
 

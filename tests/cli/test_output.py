@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from nats_transform import audit
 from nats_transform.lint.findings import PAGE, Severity
 from scripts.architecture import parsed
 from tests.support.command import commands, nats_transform
+from tests.support.files import write_files
 from tests.support.terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -136,9 +136,7 @@ def test_results_say_no_word_twice_and_no_plural_of_one(folder: Path) -> None:
     (folder / "dump.jsonl").write_text('{"seq": 1, "subject": "orders.eu", "ts": 0}\n')
     stream = {"name": "S", "subjects": ["orders.*"], "republish": {"src": ">", "dest": "live.>"}}
     consumer = {"stream_name": "S", "config": {"durable_name": "C", "filter_subject": "orders.eu"}}
-    for kind, one in (("streams", {"config": stream}), ("consumers", consumer)):
-        (folder / kind).mkdir()
-        (folder / kind / "one.json").write_text(json.dumps(one))
+    write_files(folder, {"streams/one.json": {"config": stream}, "consumers/one.json": consumer})
     known = ("--streams", "streams", "--consumers", "consumers")
     of, mapped = ("--stream", "S"), ("--stream", "S", "--mapping", "new.conf")
     tried = ("--census", "census", "--candidate", "one.conf", *known)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from io import StringIO
 from pathlib import Path
@@ -15,14 +14,12 @@ from jobs.jetstream.process import NatsServer
 from jobs.progress import Step
 from tests.conformance.client import Client
 from tests.support.command import printed
+from tests.support.configs import CANARY
+from tests.support.jobs import dumped
 from tests.support.terminal import drawn_by, on_a_terminal
 
 pytestmark = pytest.mark.server
 
-MAPPING = """mappings = {
-  "orders.*": [ { destination: "v1.$1", weight: 98% }, { destination: "v2.$1", weight: 2% } ]
-}
-"""
 STREAM = "OR[red]DERS\x1b[35m"
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -35,8 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"seq": n, "ts": f"2026-10-0{1 + n // 2000}T00:00:00Z", "subject": f"orders.{n % 50}"}
         for n in range(1, 5001)
     )
-    (folder / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "mapping.conf").write_text(MAPPING)
+    dumped(folder / "dump.jsonl", rows)
+    (folder / "mapping.conf").write_text(CANARY)
     (folder / "stream.json").write_text('{"name": "NEW", "subjects": ["orders.*"]}')
     return folder
 

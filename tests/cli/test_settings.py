@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,9 @@ from jobs.settings.warehouse import Warehouse
 from nats_transform.audit.statistics import POWER
 from nats_transform.errors import sentence
 from scripts import pages
-from tests.support.command import commands, nats_transform
+from tests.support.command import commands
+from tests.support.command import refused as cli_refused
+from tests.support.programs import in_python
 from tests.support.refused import refused
 from tests.support.saying import says
 
@@ -106,16 +106,9 @@ def test_no_path_is_empty(model: type[Settings], path: Setting) -> None:
     assert sentence("path-empty") in said[path.path]
 
 
-def test_no_path_of_a_command_line_is_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    dump = tmp_path / "a.jsonl"
-    dump.write_text('{"subject": "a", "ts": 0}\n')
-    code, out, err = nats_transform(
-        "ingest", "--stream", "S", "--jsonl", str(dump), "--warehouse", ""
-    )
-    assert (code, out, err.count("\n")) == (2, "", 1)
+def test_no_path_of_a_command_line_is_empty(folder: Path) -> None:
+    (folder / "a.jsonl").write_text('{"subject": "a", "ts": 0}\n')
+    err = cli_refused("ingest", "--stream", "S", "--jsonl", "a.jsonl", "--warehouse", "")
     assert "'--warehouse'" in err
     assert says(err, "path-empty")
 
@@ -139,8 +132,7 @@ def test_settings_need_nothing_that_takes_long_to_import() -> None:
         "import sys\nfrom jobs.registry import JOBS\n[job.model for job in JOBS.values()]\n"
         "print(*{'dagster', 'nats', 'numpy', 'pyarrow', 'pyspark', 'scipy'} & sys.modules.keys())"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert (run.stdout, run.stderr) == ("\n", "")
+    assert in_python(code) == (0, "\n", "")
     assert CanarySettings.model_fields["power"].default == POWER
 
 

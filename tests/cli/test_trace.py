@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import nats_transform, printed, refused
+from tests.support.files import write_files
 from tests.support.saying import saying
 
-ORDERS = {
-    "name": "ORDERS",
-    "subjects": ["orders.>"],
-    "republish": {"src": "orders.>", "dest": "copy.>"},
-}
+COPIED = {"src": "orders.>", "dest": "copy.>"}
+ORDERS = {"name": "ORDERS", "subjects": ["orders.>"], "republish": COPIED}
 MAPPING = """accounts { SHOP { mappings {
   "new.*": [
     { destination: "orders.v1.$1", weight: 70% }
@@ -30,12 +28,9 @@ MAPPING = """accounts { SHOP { mappings {
 @pytest.fixture(autouse=True)
 def folder(folder: Path) -> Path:
     """A folder with a server configuration and two streams."""
-    Path("shop.conf").write_text(MAPPING)
-    Path("streams").mkdir()
-    Path("streams/orders.json").write_text(json.dumps({"config": ORDERS}))
-    Path("streams/all.json").write_text(
-        json.dumps({"name": "ALL", "mirror": {"name": "ORDERS", "filter_subject": "orders.v2.>"}})
-    )
+    mirror = {"name": "ALL", "mirror": {"name": "ORDERS", "filter_subject": "orders.v2.>"}}
+    streams = {"streams/orders.json": {"config": ORDERS}, "streams/all.json": mirror}
+    write_files(folder, {"shop.conf": MAPPING, **streams})
     return folder
 
 
@@ -71,11 +66,10 @@ def test_the_cluster_of_the_publisher_is_asked_for() -> None:
         assert "not looked at" not in run(subject, "--mapping", "a.conf", *more)[1]
 
 
-def test_consumers() -> None:
-    Path("consumers").mkdir()
+def test_consumers(folder: Path) -> None:
     for name, filter in (("SOME", "orders.v1.*"), ("NONE", "orders.v3.*")):
         config = {"stream_name": "ORDERS", "name": name, "config": {"filter_subject": filter}}
-        Path(f"consumers/{name}.json").write_text(json.dumps(config))
+        write_files(folder, {f"consumers/{name}.json": config})
     given = ("--streams", "streams", "--consumers", "consumers")
     assert printed("trace", "orders.v1.7", *given) == (
         "orders.v1.7 published\n"
@@ -152,11 +146,9 @@ def test_both_sides_of_a_leaf_node() -> None:
         (["--streams", "twice"], "twice/b.json: " + saying("stream-twice", places="twice/a.json")),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_2(args: list[str], told: str) -> None:
-    Path("empty").mkdir()
-    Path("twice").mkdir()
-    for name in ("a", "b"):
-        Path(f"twice/{name}.json").write_text(json.dumps(ORDERS))
+def test_a_mistake_is_one_line_and_exit_2(folder: Path, args: list[str], told: str) -> None:
+    (folder / "empty").mkdir()
+    write_files(folder, {"twice/a.json": ORDERS, "twice/b.json": ORDERS})
     assert re.search(told, refused("trace", "new.7", *args))
 
 

@@ -26,18 +26,13 @@ from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table, snapshot_properties
+from tests.support.configs import SHOP
 
 FIRST = date(2026, 3, 1)
 DAYS = (FIRST, FIRST + timedelta(days=1))
 ASSETS = ("mapping_version", "messages", "subject_census", "transformed_messages", "weight_audit")
-MAPPING = """mappings {
-  "orders.*.*": [
-    { destination: "orders.v1.$1.$2", weight: 60% }
-    { destination: "orders.v2.$1.$2", weight: 40% }
-  ]
-  "paid.*": "paid.{{partition(3,1)}}.$1"
-}
-"""
+MAPPING = SHOP
+OTHER_WEIGHTS = MAPPING.replace("60%", "50%").replace("40%", "50%")
 YAML = """type: nats_transform.dagster.SubjectArchive
 attributes:
   name: {name}
