@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.command import nats_transform as invoke
+from tests.support.command import printed
+from tests.support.configs import SHOP
+from tests.support.jobs import dumped
+from tests.support.programs import in_python
 
 PAGE = (Path(__file__).parents[1] / "docs" / "expectations.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-MAPPING = """mappings {
-  "orders.*.*": [
-    { destination: "orders.v1.$1.$2", weight: 60% }
-    { destination: "orders.v2.$1.$2", weight: 40% }
-  ]
-  "paid.*": "paid.{{partition(3,1)}}.$1"
-}
-"""
 AGAIN = """
 import sys
 import great_expectations as gx
@@ -48,15 +41,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seq in range(1, 401)
         for subject in [f"paid.{seq % 7}" if seq % 4 == 0 else f"orders.eu.{seq}"]
     ]
-    (folder / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "mapping.conf").write_text(MAPPING)
+    dump = dumped(folder / "dump.jsonl", rows)
+    (folder / "mapping.conf").write_text(SHOP)
     where = ("--stream", "SHOP", "--warehouse", str(folder / "warehouse"))
-    for command in (
-        ("ingest", *where, "--jsonl", str(folder / "dump.jsonl")),
-        ("transform", *where, "--mapping", str(folder / "mapping.conf")),
-    ):
-        code, _, error = invoke(*command)
-        assert code == 0, error
+    printed("ingest", *where, "--jsonl", str(dump))
+    printed("transform", *where, "--mapping", str(folder / "mapping.conf"))
     return folder
 
 
@@ -81,12 +70,7 @@ def test_the_page_works_in_a_project_that_is_not_ours(
     place = rows.schema.get_field_index("mapped_subject")
     moved = pa.array(["paid.9.x"] * len(rows))
     pq.write_table(rows.set_column(place, rows.schema.field(place), moved), folder / "wrong")
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", AGAIN, str(good), str(folder / "wrong")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "GX_ANALYTICS_ENABLED": "false"},
-    )
-    assert run.stdout.split() == ["True", "False"], run.stderr
+    quiet = os.environ | {"PYTHONWARNINGS": "ignore"}
+    _, out, err = in_python(AGAIN, good, folder / "wrong", env=quiet)
+    assert out.split() == ["True", "False"], err
     assert list((folder / "quality/gx/uncommitted/data_docs").rglob("*.html"))

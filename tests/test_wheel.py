@@ -19,13 +19,10 @@ from jobs.jetstream.process import nats_server
 from nats_transform.kernel.build import platform_tag
 from tests.conformance.client import Client
 from tests.support.censuses import census_file
+from tests.support.configs import CANARY
 from tests.support.libraries import read_library
 
 ROOT = Path(__file__).parents[1]
-MAPPING = """mappings = {
-  "orders.*": [ { destination: "v1.$1", weight: 98% }, { destination: "v2.$1", weight: 2% } ]
-}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +92,7 @@ def project(tmp_path: Path) -> Path:
     for name in ("jobs", "cli", "orchestration", "expectations"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("MINE = True\n")
-    (tmp_path / "server.conf").write_text(MAPPING)
+    (tmp_path / "server.conf").write_text(CANARY)
     return tmp_path
 
 
@@ -220,7 +217,7 @@ def test_the_first_command_of_the_readme_with_the_base(
     """On a server with three streams, named by a saved context."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"```sh\nnats-transform (dry-run .*)\n```", readme)
-    (project / "canary.conf").write_text(MAPPING)
+    (project / "canary.conf").write_text(CANARY)
     with nats_server() as server, Client(server.url) as client:
         for name in ("ORDERS", "BILLS", "USERS"):
             subject = name.lower()

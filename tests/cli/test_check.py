@@ -14,6 +14,7 @@ from nats_transform.config import load
 from nats_transform.errors import InvalidConfig, sentence
 from nats_transform.lint.findings import CODES, PAGE
 from tests.support.command import nats_transform, printed
+from tests.support.files import write_files
 from tests.support.jwt_signing import claims, new_key, token
 
 CANARY = """mappings {
@@ -23,6 +24,10 @@ CANARY = """mappings {
 """
 STREAM = {"name": "ORDERS", "subjects": ["orders.*"]}
 REST = "consumers, permissions and published subjects (nats-transform dry-run)\n"
+REST_IN_JSON = {
+    "what": "consumers, permissions and published subjects",
+    "cure": "nats-transform dry-run",
+}
 UNSEEN = f"not looked at: streams (give their files too); {REST}"
 
 
@@ -31,22 +36,24 @@ run = partial(nats_transform, "check")
 
 def document(*args: str) -> tuple[int, Any]:
     code, out, err = run(*args, "--json")
-    assert err == ""
-    assert out.count("\n") == 1
+    assert (err, out.count("\n")) == ("", 1)
     return code, json.loads(out)
+
+
+def found(*args: str, of: str = "code") -> list[tuple[Any, ...]]:
+    """These fields of each finding."""
+    return [tuple(one[name] for name in of.split()) for one in document(*args)[1]["findings"]]
 
 
 def test_findings_have_file_line_severity_code_and_cure(folder: Path) -> None:
     (folder / "a.conf").write_text(CANARY)
-    assert run("a.conf") == (
-        0,
+    assert printed("check", "a.conf") == (
         "a.conf:2:3: warning remainder-kept: mapping 'shop': 2 % of the messages in all clusters "
         "keep their subject\n"
         f"    {CODES['remainder-kept'].cure}\n"
         "what it means: nats-transform explain remainder-kept\n"
         f"{PAGE}#check-remainder-kept\n"
-        f"{UNSEEN}1 file checked: 1 warning\n",
-        "",
+        f"{UNSEEN}1 file checked: 1 warning\n"
     )
 
 
@@ -63,13 +70,9 @@ def test_only_so_many_findings_are_printed(folder: Path) -> None:
 
 def test_what_was_not_looked_at(folder: Path) -> None:
     """It is said before nothing is found, in every form; what is given is left out."""
-    (folder / "a.conf").write_text(
-        "mappings { foo: [ {destination: bar, weight: 100, cluster: east} ] }"
-    )
-    (folder / "s.json").write_text(json.dumps(STREAM))
-    (folder / "two.conf").write_text(
-        "mappings { foo: bar }\naccounts { A { mappings { 'orders.*': 'new.$1' } } }"
-    )
+    two = "mappings { foo: bar }\naccounts { A { mappings { 'orders.*': 'new.$1' } } }"
+    one = "mappings { foo: [ {destination: bar, weight: 100, cluster: east} ] }"
+    write_files(folder, {"a.conf": one, "s.json": STREAM, "two.conf": two})
     several = (
         "what the mappings do to the streams, because several accounts have mappings "
         "(--account NAME, or one file of mappings at a time)"
@@ -92,27 +95,22 @@ def test_what_was_not_looked_at(folder: Path) -> None:
         (sarif,) = json.loads(run(*arguments, "--format", "sarif")[1])["runs"]
         (told,) = sarif["invocations"][0]["toolExecutionNotifications"]
         assert (told["level"], told["message"]["text"]) == ("note", line.strip())
-    assert document(*given)[1]["not_looked_at"] == [
-        {
-            "what": "consumers, permissions and published subjects",
-            "cure": "nats-transform dry-run",
-        }
-    ]
+    assert document(*given)[1]["not_looked_at"] == [REST_IN_JSON]
 
 
 def test_the_consumer_that_a_source_reads(folder: Path) -> None:
     reads = {"name": "ORDERS", "consumer": {"name": "OLD", "deliver_subject": "to.old"}}
     orders = STREAM | {"subjects": ["orders.*", "shop.*"]}
-    (folder / "a.conf").write_text('mappings { "orders.*": "shop.$1" }')
-    for name in ("streams", "consumers"):
-        (folder / name).mkdir()
-    for one in (orders, {"name": "ALL", "sources": [reads]}):
-        (folder / "streams" / f"{one['name']}.json").write_text(json.dumps({"config": one}))
+    streams = {
+        "streams/ORDERS.json": orders,
+        "streams/ALL.json": {"name": "ALL", "sources": [reads]},
+    }
+    write_files(folder, {"a.conf": 'mappings { "orders.*": "shop.$1" }', **streams})
     told = "the filter of consumer OLD of stream ORDERS, which stream ALL reads (its file in"
     code, out, _ = run("a.conf", "--streams", "streams")
     assert (code, told in out, "source-stops" in out) == (0, True, False)
     old = {"stream_name": "ORDERS", "config": {"durable_name": "OLD", "filter_subject": "orders.*"}}
-    (folder / "consumers" / "OLD.json").write_text(json.dumps(old))
+    write_files(folder, {"consumers/OLD.json": old})
     code, out, _ = run("a.conf", "--streams", "streams", "--consumers", "consumers")
     assert (code, told in out, "source-stops" in out) == (0, False, True)
     assert "stream ALL: it will not take from ORDERS what the mapping moves" in out
@@ -133,42 +131,40 @@ def test_fail_on_decides_the_exit_code(folder: Path, text: str, levels: dict[str
     assert {level: run("a.conf", "--fail-on", level)[0] for level in levels} == levels
     assert run("a.conf")[0] == levels["error"]
     # What never fails is not called fine.
-    found = document("a.conf", "--fail-on", "never")[1]
-    assert (found["summary"]["error"], found["fine"]) == (levels["error"], not levels["error"])
+    told = document("a.conf", "--fail-on", "never")[1]
+    assert (told["summary"]["error"], told["fine"]) == (levels["error"], not levels["error"])
 
 
 def test_json_is_one_document(folder: Path) -> None:
     (folder / "a.conf").write_text(CANARY)
-    code, found = document("a.conf")
-    assert code == 0
-    assert found == {
-        "files": ["a.conf"],
-        "fine": True,
-        "summary": {"error": 0, "warning": 1, "info": 0},
-        "findings": [
-            {
-                "code": "remainder-kept",
-                "severity": "warning",
-                "message": "2 % of the messages in all clusters keep their subject",
-                "cure": CODES["remainder-kept"].cure,
-                "help": f"{PAGE}#check-remainder-kept",
-                "source": "shop",
-                "destination": "",
-                "place": "mapping",
-                "path": "a.conf",
-                "line": 2,
-                "column": 3,
-            }
-        ],
-        "diff": "",
-        "not_looked_at": [
-            {"what": "streams", "cure": "give their files too"},
-            {
-                "what": "consumers, permissions and published subjects",
-                "cure": "nats-transform dry-run",
-            },
-        ],
-    }
+    assert document("a.conf") == (
+        0,
+        {
+            "files": ["a.conf"],
+            "fine": True,
+            "summary": {"error": 0, "warning": 1, "info": 0},
+            "findings": [
+                {
+                    "code": "remainder-kept",
+                    "severity": "warning",
+                    "message": "2 % of the messages in all clusters keep their subject",
+                    "cure": CODES["remainder-kept"].cure,
+                    "help": f"{PAGE}#check-remainder-kept",
+                    "source": "shop",
+                    "destination": "",
+                    "place": "mapping",
+                    "path": "a.conf",
+                    "line": 2,
+                    "column": 3,
+                }
+            ],
+            "diff": "",
+            "not_looked_at": [
+                {"what": "streams", "cure": "give their files too"},
+                REST_IN_JSON,
+            ],
+        },
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,10 +228,7 @@ def test_all_that_the_server_refuses_is_told(
 def test_an_error_in_an_included_file_names_that_file(folder: Path) -> None:
     (folder / "a.conf").write_text("include 'b.conf'")
     (folder / "b.conf").write_text("\nmappings { foo: 'b.*' }")
-    _, found = document("a.conf")
-    assert [(f["code"], f["path"], f["line"]) for f in found["findings"]] == [
-        ("refused", "b.conf", 2)
-    ]
+    assert found("a.conf", of="code path line") == [("refused", "b.conf", 2)]
 
 
 @pytest.mark.parametrize(
@@ -256,26 +249,20 @@ def test_a_file_that_cannot_be_read_is_exit_2(folder: Path, file: str, told: str
 def test_nothing_found_and_a_file_without_mappings(folder: Path) -> None:
     (folder / "a.conf").write_text("port: 4222")
     (folder / "b.conf").write_text("mappings { foo: bar }")
-    assert run("b.conf") == (0, f"{UNSEEN}1 file checked, nothing found\n", "")
-    assert run("a.conf", "b.conf") == (
-        0,
-        f"{UNSEEN}2 files checked, nothing found\na.conf has no mappings\n",
-        "",
-    )
+    assert printed("check", "b.conf") == f"{UNSEEN}1 file checked, nothing found\n"
+    both = f"{UNSEEN}2 files checked, nothing found\na.conf has no mappings\n"
+    assert printed("check", "a.conf", "b.conf") == both
 
 
 def test_accounts(folder: Path) -> None:
     (folder / "a.conf").write_text(
         "mappings { foo: bar }\naccounts { A { mappings { foo: foo } }\n B {} }"
     )
-    _, everything = document("a.conf")
-    assert [(f["code"], f["place"], f["line"]) for f in everything["findings"]] == [
-        ("changes-nothing", "mapping of account A", 2)
-    ]
-    assert document("a.conf", "--account", "$G")[1]["findings"] == []
-    assert document("a.conf", "--account", "B")[1]["findings"] == []
+    everything = [("changes-nothing", "mapping of account A", 2)]
+    assert found("a.conf", of="code place line") == everything
+    for account, codes in (("$G", []), ("B", []), ("A", [("changes-nothing",)])):
+        assert found("a.conf", "--account", account) == codes
     assert run("a.conf", "--account", "B")[1].endswith("\na.conf has no mappings of account B\n")
-    assert len(document("a.conf", "--account", "A")[1]["findings"]) == 1
     told = sentence("no-account", name="'C'", listed="'$G', 'A', 'B'")
     assert run("a.conf", "--account", "C") == (2, "", f"nats-transform: a.conf: {told}\n")
 
@@ -293,8 +280,8 @@ def test_an_account_is_seen_with_those_that_import_from_it(folder: Path) -> None
         "accounts { A { exports: [{stream: '>'}], mappings { 'orders.*': 'shop.$1' } }\n"
         "B { imports: [{stream: {account: A, subject: 'orders.*'}}], mappings { foo: foo } } }"
     )
-    (found,) = document("a.conf", "--account", "A")[1]["findings"]
-    assert (found["code"], found["place"]) == ("escapes-export", "mapping")
+    told = found("a.conf", "--account", "A", of="code place")
+    assert told == [("escapes-export", "mapping")]
 
 
 def test_an_account_is_seen_with_those_beyond_a_leaf_node(folder: Path) -> None:
@@ -306,15 +293,15 @@ def test_an_account_is_seen_with_those_beyond_a_leaf_node(folder: Path) -> None:
         "accounts { A {}, HUB { users: [{user: u, password: p}], mappings { 's.*': 't.$1' } } }\n"
         "leafnodes { port: 7422 }"
     )
-    found = document("leaf.conf", "hub.conf", "--account", "A")[1]["findings"]
-    assert [(f["code"], f["path"]) for f in found] == [("mapped-twice", "leaf.conf")]
+    told = found("leaf.conf", "hub.conf", "--account", "A", of="code path")
+    assert told == [("mapped-twice", "leaf.conf")]
 
 
 def test_two_streams_of_one_name_are_refused(folder: Path) -> None:
     """One of them would hide that messages leave the other."""
     (folder / "a.conf").write_text("mappings { 'orders.*': 'orders.$1.new' }")
-    for name, subject in (("1", "orders.*"), ("2", "orders.*.new")):
-        (folder / f"{name}.json").write_text(json.dumps(STREAM | {"subjects": [subject]}))
+    moved = STREAM | {"subjects": ["orders.*.new"]}
+    write_files(folder, {"1.json": STREAM, "2.json": moved})
     clash = sentence("stream-twice", stream="ORDERS", places="1.json")
     refused = (2, "", f"nats-transform: 2.json: {clash}\n")
     assert run("a.conf", "1.json", "2.json") == refused
@@ -327,15 +314,10 @@ def test_two_streams_of_one_name_are_refused(folder: Path) -> None:
 
 def test_several_files_are_held_against_each_other(folder: Path) -> None:
     (folder / "a.conf").write_text("mappings { 'orders.*': 'orders.$1.new' }")
-    (folder / "s.json").write_text(json.dumps({"config": STREAM}))
-    (folder / "bad.json").write_text(json.dumps(STREAM | {"name": "a.b"}))
-    assert document("a.conf")[1]["findings"] == []
-    code, found = document("a.conf", "s.json", "bad.json")
-    assert code == 1
-    assert [(f["code"], f["path"]) for f in found["findings"]] == [
-        ("refused", "bad.json"),
-        ("escapes-stream", "a.conf"),
-    ]
+    write_files(folder, {"s.json": {"config": STREAM}, "bad.json": STREAM | {"name": "a.b"}})
+    assert found("a.conf") == []
+    told = found("a.conf", "s.json", "bad.json", of="code path")
+    assert told == [("refused", "bad.json"), ("escapes-stream", "a.conf")]
 
 
 def test_clusters_and_subjects_of_the_caller(folder: Path) -> None:
@@ -344,17 +326,11 @@ def test_clusters_and_subjects_of_the_caller(folder: Path) -> None:
         " 'o.*': 'p.{{partition(4,1)}}.$1' }"
     )
     (folder / "subjects").write_bytes(b"o.a\r\no.b\n\no.\xff\nfoo\n")
-    assert document("a.conf")[1]["findings"] == []
-    _, found = document(
-        "a.conf", "--cluster", "east", "--cluster", "west", "--subjects", "subjects"
-    )
-    assert [(f["code"], f["line"]) for f in found["findings"]] == [
-        ("unknown-cluster", 1),
-        ("few-keys", 2),
-    ]
-    assert found["findings"][1]["message"].startswith(
-        "the given subjects have 3 different keys for 4"
-    )
+    assert found("a.conf") == []
+    given = ("--cluster", "east", "--cluster", "west", "--subjects", "subjects")
+    (_, cluster, _), (_, keys, told) = found("a.conf", *given, of="line code message")
+    assert (cluster, keys) == ("unknown-cluster", "few-keys")
+    assert told.startswith("the given subjects have 3 different keys for 4")
     uncounted = "keys of partition(), because no given subject reaches one"
     assert uncounted not in run("a.conf", "--subjects", "subjects")[1]
     (folder / "subjects").write_text("p.a\no\n")
@@ -370,12 +346,11 @@ def test_a_jwt_that_is_not_to_be_trusted(folder: Path) -> None:
         (folder / "a.jwt").write_text(token(said, signer))
 
     write(operator)
-    assert document("a.jwt")[1]["findings"] == []
+    assert found("a.jwt") == []
     write(new_key("operator"))
-    code, found = document("a.jwt")
-    assert (code, [f["code"] for f in found["findings"]]) == (1, ["refused"])
-    assert found["findings"][0]["message"] == sentence("jwt-signature")
+    assert found("a.jwt", of="severity code message") == [
+        ("error", "refused", sentence("jwt-signature"))
+    ]
     write(operator, 1_600_000_000)
-    code, found = document("a.jwt")
-    assert (code, [f["code"] for f in found["findings"]]) == (1, ["expired"])
-    assert found["findings"][0]["message"] == "the JWT expired on 2020-09-13 at 12:26:40 UTC"
+    told = "the JWT expired on 2020-09-13 at 12:26:40 UTC"
+    assert found("a.jwt", of="severity code message") == [("error", "expired", told)]
