@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 import dagster as dg
@@ -22,9 +20,17 @@ from jobs.warehouse.accounting import Archived
 from nats_transform.errors import sentence
 from orchestration.days import range_tags
 from orchestration.loading import load_archives
-from tests.orchestration.test_stream_assets import key
 from tests.support.dagster_processes import environment
-from tests.support.dagster_project import MAPPING, YAML, Project, failures
+from tests.support.dagster_project import (
+    ASSETS,
+    MAPPING,
+    YAML,
+    Project,
+    failures,
+    key,
+    materialized,
+)
+from tests.support.programs import BIN, output_of
 from tests.support.saying import saying
 from tests.support.streams import Stream
 
@@ -37,7 +43,6 @@ SPLIT = """mappings {
   ]
 }
 """
-DG = str(Path(sys.executable).parent / "dg")
 
 
 def account(project: Project, url: str, streams: str = '["*"]', more: str = "") -> None:
@@ -60,23 +65,12 @@ def know(project: Project, origins: dict[str, list[str]]) -> None:
 
 
 def run_dg(project: Project, *arguments: str) -> None:
-    done = subprocess.run(
-        [DG, *arguments], cwd=project.root, env=environment(project), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of(BIN / "dg", *arguments, cwd=project.root, env=environment(project))
 
 
 def refresh(project: Project) -> None:
     """Asks the server, as a person does."""
     run_dg(project, "utils", "refresh-defs-state")
-
-
-def tick(project: Project, defs: dg.Definitions) -> Any:
-    """What the sensor on the lag says."""
-    with dg.build_sensor_context(
-        project.instance, definitions=defs, sensor_name="prod_lag"
-    ) as context:
-        return defs.resolve_sensor_def("prod_lag").evaluate_tick(context)
 
 
 def add_stream(server: NatsServer, name: str, count: int, **config: Any) -> None:
@@ -115,7 +109,7 @@ def test_the_streams_that_the_server_shows(bare_project: Project, nats_server: N
     assert [one.name for one in repository.schedule_defs] == ["prod_nightly"]
     assert [one.name for one in repository.sensor_defs] == ["prod_lag"]
 
-    result = tick(bare_project, load_archives(bare_project.root))
+    result = bare_project.ticked("prod_lag", defs=load_archives(bare_project.root))
     lags = {event.asset_key.path[-1]: event.metadata["lag"].value for event in result.asset_events}
     assert lags == {"ORDERS": 3, "EU_1": 0, "ALL": 3}
 
@@ -130,19 +124,19 @@ def test_streams_that_are_gone_are_not_called_up_to_date(
     refresh(bare_project)
     defs = load_archives(bare_project.root)
     Stream(nats_server, "GONE_A").run(lambda js: js.delete_stream("GONE_A"))
-    result = tick(bare_project, defs)
+    result = bare_project.ticked("prod_lag", defs=defs)
     assert [event.asset_key.path[-1] for event in result.asset_events] == ["GONE_B"]
     assert "1 of 2 streams have no lag: " in result.skip_message
     assert "GONE_A" in result.skip_message
     Stream(nats_server, "GONE_B").run(lambda js: js.delete_stream("GONE_B"))
     with pytest.raises(dg.Failure, match=r"GONE_A.*GONE_B"):
-        tick(bare_project, defs)
+        bare_project.ticked("prod_lag", defs=defs)
 
 
 def test_what_is_scaffolded_loads(bare_project: Project) -> None:
     run_dg(bare_project, "scaffold", "defs", "nats_transform.dagster.AccountArchive", "prod")
     know(bare_project, {"ORDERS": []})
-    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    graph = bare_project.graph()
     assert key("prod/ORDERS/messages") in graph.materializable_asset_keys
 
 
@@ -156,7 +150,7 @@ def test_what_is_scaffolded_loads(bare_project: Project) -> None:
 def test_the_yaml_chooses(bare_project: Project, streams: str, expected: set[str]) -> None:
     account(bare_project, "nats://h", streams)
     know(bare_project, {"EU_1": [], "ORDERS": ["GONE"], "KV_x": [], "Bestände": []})
-    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    graph = bare_project.graph()
     keys = graph.materializable_asset_keys
     assert {key.path[1] for key in keys if len(key.path) == 3} == expected
 
@@ -164,7 +158,7 @@ def test_the_yaml_chooses(bare_project: Project, streams: str, expected: set[str
 def test_streams_of_nearly_one_name_are_two(bare_project: Project) -> None:
     account(bare_project, "nats://h")
     know(bare_project, {"EU-1": [], "EU_1": [], "EU+1": []})
-    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    graph = bare_project.graph()
     assert len({key.path[1] for key in graph.materializable_asset_keys if len(key.path) == 3}) == 3
 
 
@@ -177,9 +171,8 @@ def test_streams_of_nearly_one_name_are_two(bare_project: Project) -> None:
 )
 def test_what_is_refused(bare_project: Project, old: str, new: str, reason: str) -> None:
     account(bare_project, "nats://h")
-    file = bare_project.defs_folder / "prod" / "defs.yaml"
-    file.write_text(file.read_text().replace(old, new))
-    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    bare_project.edit("prod", (old, new))
+    graph = bare_project.graph()
     assert reason in str(graph.get(key("prod/defs_yaml")).description)
 
 
@@ -212,26 +205,15 @@ def test_fifty_streams_of_which_one_is_broken(
     (bare_project.defs_folder / "prod" / "mapping.conf").write_text(SPLIT)
     refresh(bare_project)
     defs = load_archives(bare_project.root)
-    job = defs.resolve_implicit_global_asset_job_def()
-    assets = ("messages", "subject_census", "transformed_messages", "weight_audit")
     today = datetime.now(UTC).date()
-    result = job.execute_in_process(
-        instance=bare_project.instance,
-        asset_selection=[
-            key("prod/mapping_version"),
-            *(key(f"prod/{name}/{asset}") for name in names for asset in assets),
-        ],
-        tags=range_tags(today - timedelta(days=1), today),
-        raise_on_error=False,
-        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-    )
+    days = range_tags(today - timedelta(days=1), today)
+    version = "prod/mapping_version"
+    of = {name: [f"prod/{name}/{asset}" for asset in ASSETS[1:]] for name in names}
+    result = bare_project.run(assets=[version, *chain(*of.values())], tags=days, defs=defs)
     assert list(failures(result)) == [f"prod_{broken}/messages"]
     assert re.search(saying("work-queue"), failures(result)[f"prod_{broken}/messages"])
-    made = {event.asset_key for event in result.all_events if event.is_step_materialization}
-    assert made == {
-        key("prod/mapping_version"),
-        *(key(f"prod/{name}/{asset}") for name in names if name != broken for asset in assets),
-    }
+    del of[broken]
+    assert {asset for asset, _ in materialized(result)} == {version, *chain(*of.values())}
     audited = tables.open_table(bare_project.warehouse, specs.WEIGHT_AUDIT).scan().to_arrow()
     assert {*audited["stream"].to_pylist()} == {*names} - {broken}
     table = tables.open_table(bare_project.warehouse, specs.MESSAGES)

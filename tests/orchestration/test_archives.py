@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,18 @@ import pytest
 from jobs import transform
 from jobs.files.transform import TransformTask
 from jobs.warehouse import specs, tables
-from tests.orchestration.test_submitted_job import HALVES, unlucky
-from tests.support.dagster_project import ASSETS, DAYS, MAPPING, Project, failures
+from tests.orchestration.test_submitted_job import unlucky
+from tests.support.dagster_project import (
+    ASSETS,
+    DAYS,
+    MAPPING,
+    OTHER_WEIGHTS,
+    Project,
+    failures,
+    key,
+    materialized,
+    values,
+)
 
 pytestmark = pytest.mark.dagster
 
@@ -29,10 +40,9 @@ def transformed(project: Project, stream: str) -> int:
 
 def numbers(project: Project, archive: str, asset: str, day: str) -> dict[str, object]:
     """The metadata of the latest materialization of a day."""
-    key = dg.AssetKey([archive, asset])
-    records = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[day])
+    records = dg.AssetRecordsFilter(key(f"{archive}/{asset}"), asset_partitions=[day])
     (record,) = project.instance.fetch_materializations(records, limit=1).records
-    return {name: value.value for name, value in record.asset_materialization.metadata.items()}
+    return values(record.asset_materialization.metadata)
 
 
 LAST = {"mapping version", "version", "digest", "snapshot", "input snapshot"}
@@ -56,22 +66,13 @@ def test_two_archives(project: Project) -> None:
 
     for archive in ("east", "west"):
         result = project.made(archive)
-        made = {
-            (event.asset_key.path[-1], event.partition)
-            for event in result.all_events
-            if event.is_step_materialization and event.asset_key is not None
-        }
-        days = [day.isoformat() for day in DAYS]
-        assert made == {("mapping_version", None)} | {
-            (asset, day) for asset in ASSETS[1:] for day in days
-        }
-        checks = {
-            (check.asset_key.path[-1], check.check_name): check.passed
-            for check in result.get_asset_check_evaluations()
-        }
-        assert len(checks) == 8
-        assert all(checks.values())
-        for check in result.get_asset_check_evaluations():
+        of_days = product(ASSETS[1:], DAYS)
+        made = {(f"{archive}/{asset}", day.isoformat()) for asset, day in of_days}
+        assert materialized(result) == {(f"{archive}/mapping_version", None)} | made
+        checks = result.get_asset_check_evaluations()
+        assert len({(check.asset_key, check.check_name) for check in checks}) == 8
+        for check in checks:
+            assert check.passed
             assert check.description
             reads_well(check.metadata)
             # The UI plots how numbers went.
@@ -98,9 +99,9 @@ def test_two_archives(project: Project) -> None:
 
 
 def test_a_failed_blocking_check_publishes_nothing(bare_project: Project) -> None:
-    yaml = bare_project.add("east", mapping=HALVES, count=24) / "defs.yaml"
-    text = yaml.read_text().replace("seed: 7", f"seed: {unlucky('EAST', 24)}")
-    yaml.write_text(text.replace("tolerance: 15", "tolerance: 1"))
+    bare_project.add("east", mapping=OTHER_WEIGHTS, count=24)
+    seed = f"seed: {unlucky('EAST', 24)}"
+    bare_project.edit("east", ("seed: 7", seed), ("tolerance: 15", "tolerance: 1"))
 
     result = bare_project.materialize("east")
 
@@ -284,12 +285,8 @@ def test_mappings_need_not_be_utf_8(bare_project: Project) -> None:
     (folder / "mapping.conf").write_bytes(odd)
     (folder / "merged.conf").write_bytes(b'mappings { "orders.*.*": "\xff.$1" }')
     result = bare_project.made("east")
-    job = bare_project.load().resolve_job_def("east_dry_run")
-    tried = job.execute_in_process(
-        instance=bare_project.instance,
-        run_config={"ops": {"east_try_candidate": {"config": {"candidate": "merged.conf"}}}},
-        raise_on_error=False,
-    )
+    merged = {"east_try_candidate": {"candidate": "merged.conf"}}
+    tried = bare_project.run("east_dry_run", ops=merged)
     failure = failures(tried)["east_try_candidate"]
     assert "collision" in failure
     texts = [failure]

@@ -12,7 +12,8 @@ from jobs.warehouse.tables import days_of, open_table
 from tests.orchestration.test_definitions import run_dg
 from tests.support.archive import sequences
 from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
-from tests.support.dagster_project import DAYS, Project
+from tests.support.dagster_project import DAYS, Project, key
+from tests.support.files import edit
 
 pytestmark = pytest.mark.dagster
 
@@ -57,8 +58,8 @@ def backfilled(project: Project) -> str:
             status = found["status"]
     assert status == "COMPLETED_SUCCESS"
     for asset in PARTITIONED:
-        key = dg.AssetKey(["east", asset])
-        assert project.instance.get_materialized_partitions(key) == set(DAY_KEYS)
+        made = project.instance.get_materialized_partitions(key(f"east/{asset}"))
+        assert made == set(DAY_KEYS)
     return str(asked["backfillId"])
 
 
@@ -112,8 +113,8 @@ def test_a_range_of_days_by_command(
 ) -> None:
     """One run for all days, which starts no JVM: there is none."""
     bare_project.add("east", count=40)
-    definitions = bare_project.root / "src" / bare_project.name / "definitions.py"
-    definitions.write_text(definitions.read_text().replace("executor=dg.in_process_executor", ""))
+    definitions = bare_project.defs_folder.parent / "definitions.py"
+    edit(definitions, ("executor=dg.in_process_executor", ""))
     monkeypatch.setenv("DAGSTER_HOME", str(bare_project.root / "dagster"))
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     done = run_dg(bare_project.root, "launch", *what, "--partition-range", "...".join(DAY_KEYS))

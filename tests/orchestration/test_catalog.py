@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dagster as dg
 import pytest
 
 from orchestration.loading import load_archives
 from orchestration.metadata.columns import TABLES
 from scripts.sessions import blocks
-from tests.support.dagster_project import ASSETS, Project
+from tests.support.dagster_project import ASSETS, Project, key
 
 PAGE = Path(__file__).parents[2] / "docs" / "orchestration.md"
 pytestmark = pytest.mark.dagster
@@ -30,19 +29,19 @@ def test_every_asset_and_check_is_described(bare_project: Project) -> None:
     bare_project.add("east", CATALOG + EXPORT, count=4)
     observed = "  observed: { watch: {} }\n" + CATALOG
     bare_project.add("mapped", observed, count=4)
-    graph = bare_project.load().get_repository_def().asset_graph
+    graph = bare_project.graph()
     keys = graph.materializable_asset_keys
-    names = {key.path[-1] for key in keys}
+    names = {one.path[-1] for one in keys}
     assert names == {*ASSETS, "exported_backup", "canary_watch"}
-    for key in keys:
-        node = graph.get(key)
-        assert node.description, key
-        assert node.kinds, key
+    for one in keys:
+        node = graph.get(one)
+        assert node.description, one
+        assert node.kinds, one
         assert set(node.owners) == {"team:orders", "ada@example.com"}
         assert node.tags["domain"] == "orders"
         assert (node.freshness_policy is not None) == (node.partitions_def is not None)
-        if (spec := TABLES.get(key.path[-1])) is None:
-            assert key.path[-1] in WITHOUT_TABLE
+        if (spec := TABLES.get(one.path[-1])) is None:
+            assert one.path[-1] in WITHOUT_TABLE
             continue
         columns = node.metadata["dagster/column_schema"].columns
         names = [column.name for column in columns]
@@ -50,7 +49,7 @@ def test_every_asset_and_check_is_described(bare_project: Project) -> None:
         assert names == sorted(names, key=lambda name: name.endswith("_raw"))  # they're last
         assert all(column.description for column in columns)
         assert node.metadata["dagster/table_name"] == f"nats.{spec.name}"
-        if key.path[-1] not in FROM_OUTSIDE:
+        if one.path[-1] not in FROM_OUTSIDE:
             made_of = node.metadata["dagster/column_lineage"].deps_by_column
             assert {column.name for column in columns} - made_of.keys() <= OF_THE_RUN
             for dep in (dep for deps in made_of.values() for dep in deps):
@@ -69,17 +68,15 @@ def test_what_a_project_adds_by_the_words_of_the_page(bare_project: Project) -> 
     for name in ("people.py", "unmapped.py"):
         (folder.parent / name).write_text(added[name])
     repository = load_archives(bare_project.root).get_repository_def()
-    assert {"failed_runs", "canary_alarms", "orphaned_runs"} <= {
-        one.name for one in repository.sensor_defs
-    }
-    graph = repository.asset_graph
-    own = graph.get(dg.AssetKey("unmapped"))
-    assert own.parent_keys == {dg.AssetKey(["orders", "transformed_messages"])}
+    sensors = {one.name for one in repository.sensor_defs}
+    assert {"failed_runs", "canary_alarms", "orphaned_runs"} <= sensors
+    own = repository.asset_graph.get(key("unmapped"))
+    assert own.parent_keys == {key("orders/transformed_messages")}
 
 
 def test_columns_say_what_they_are_made_of(bare_project: Project) -> None:
     bare_project.add("east", "", count=4)
-    graph = bare_project.load().get_repository_def().asset_graph
+    graph = bare_project.graph()
     for asset, column, made_of in (
         ("transformed_messages", "data", "data"),
         ("transformed_messages", "mapped_subject", "subject cluster stream seq canonical"),
@@ -88,6 +85,6 @@ def test_columns_say_what_they_are_made_of(bare_project: Project) -> None:
         ("subject_census", "carries", "headers"),
         ("subject_census", "subject_raw", "subject_raw"),
     ):
-        node = graph.get(dg.AssetKey(["east", asset]))
+        node = graph.get(key(f"east/{asset}"))
         lineage = node.metadata["dagster/column_lineage"].deps_by_column
         assert {dep.column_name for dep in lineage[column]} == {*made_of.split()}, column

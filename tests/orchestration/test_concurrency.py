@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from benchmarks.frames import read
 from jobs.warehouse import specs, staging, tables
 from nats_transform.spark import digest
+from orchestration.days import range_tags
 from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
 from tests.support.dagster_project import DAYS, Project, failures
 
@@ -22,10 +23,7 @@ pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "days",
-    [
-        pytest.param(DAYS, id="same-days"),
-        pytest.param((DAYS[1], DAYS[1]), id="one-in-common"),
-    ],
+    [pytest.param(DAYS, id="same-days"), pytest.param((DAYS[1], DAYS[1]), id="one-in-common")],
 )
 def test_without_a_pool_the_tables_refuse_the_second_writer(
     project: Project,
@@ -69,10 +67,7 @@ def test_the_pool_holds_runs_of_the_same_days_apart(bare_project: Project) -> No
     """A run waits in the daemon's queue until the other has ended."""
     bare_project.add("east", count=40)
     bare_project.made("east", ["mapping_version"])
-    days = {
-        "dagster/asset_partition_range_start": DAYS[0].isoformat(),
-        "dagster/asset_partition_range_end": DAYS[1].isoformat(),
-    }
+    days = range_tags(*DAYS)
     # What `dagster instance concurrency set` does. Dagster (1.13) gives a new pool the default
     # limit in the daemon's first look at the queue, and holds nothing back before the second.
     bare_project.instance.event_log_storage.set_concurrency_slots("archive_east", 1)

@@ -46,8 +46,7 @@ def test_by_the_words_of_the_page(bare_project: Project) -> None:
     assert nodes["messages"].pools == {"archive_orders"}
     assert nodes["transformed_messages"].pools == {"large_drivers"}
     assert nodes["weight_audit"].parent_keys == {
-        dg.AssetKey(["lake", "orders", name])
-        for name in ("mapping_version", "transformed_messages")
+        dg.AssetKey([*group, name]) for name in ("mapping_version", "transformed_messages")
     }
     lineage = nodes["transformed_messages"].metadata["dagster/column_lineage"].deps_by_column
     assert lineage["data"][0].asset_key == dg.AssetKey([*group, "messages"])
@@ -61,8 +60,8 @@ def test_by_the_words_of_the_page(bare_project: Project) -> None:
 
 def test_it_runs_under_its_new_keys(bare_project: Project) -> None:
     of_the_page(bare_project)
-    job = load_archives(bare_project.root).resolve_job_def("orders_reprocess")
-    result = job.execute_in_process(instance=bare_project.instance, tags=range_tags(*DAYS))
+    defs = load_archives(bare_project.root)
+    result = bare_project.run("orders_reprocess", tags=range_tags(*DAYS), defs=defs)
     assert result.success, failures(result)
     checked = {check.asset_key.path[0] for check in result.get_asset_check_evaluations()}
     assert checked == {"lake"}
@@ -97,9 +96,9 @@ def test_assets_of_a_project_use_what_the_archive_uses(
     stream = new_stream(nats_server)
     bare_project.add("east", count=40)
     bare_project.made("east", ["mapping_version", "messages"])
-    file = bare_project.add("live", count=0) / "defs.yaml"
+    bare_project.add("live", count=0)
     source = f"- server: {nats_server.url}\n      password: sesame\n      user: someone"
-    file.write_text(file.read_text().replace("- jsonl: messages.jsonl", source))
+    bare_project.edit("live", ("- jsonl: messages.jsonl", source))
 
     @dg.asset
     def ours(

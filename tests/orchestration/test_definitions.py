@@ -12,12 +12,11 @@ import dagster as dg
 import pytest
 import yaml
 
-from tests.support.command import nats_transform
-from tests.support.dagster_project import MAPPING, Project
+from tests.support.command import printed
+from tests.support.dagster_project import ASSETS, MAPPING, Project, key
+from tests.support.programs import BIN, ended, printed_in_python
 
 pytestmark = pytest.mark.dagster
-
-DG = str(Path(sys.executable).parent / "dg")
 
 AUTOMATED = """  backfill: day_by_day
   nightly: { cron: "30 1 * * *", timezone: Europe/Berlin, days: 3 }
@@ -52,16 +51,16 @@ def listed(defs: dg.Definitions) -> str:
     repository = defs.get_repository_def()
     graph = repository.asset_graph
     lines = []
-    for key in sorted(graph.get_all_asset_keys()):
-        node = graph.get(key)
+    for one in sorted(graph.get_all_asset_keys()):
+        node = graph.get(one)
         parents = "".join(f" {parent.to_user_string()}" for parent in sorted(node.parent_keys))
         daily = " [daily]" if node.partitions_def else ""
         names = sorted(check.name for check in node.check_keys)
         checks = f" checks: {' '.join(names)}" if names else ""
-        lines.append(f"asset {key.to_user_string()} <-{parents}{daily}{checks}")
+        lines.append(f"asset {one.to_user_string()} <-{parents}{daily}{checks}")
     for job in repository.get_all_jobs():
         if not job.name.startswith("__"):
-            keys = sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys)
+            keys = sorted(one.to_user_string() for one in job.asset_layer.selected_asset_keys)
             lines.append(f"job {job.name}: {' '.join(keys)}".rstrip())
     for schedule in sorted(repository.schedule_defs, key=lambda schedule: schedule.name):
         when = f"{schedule.cron_schedule} {schedule.execution_timezone}"
@@ -98,8 +97,7 @@ def test_loading_imports_nothing_that_takes_long() -> None:
         "import sys; from orchestration.definitions import defs; defs().get_repository_def(); "
         "print(*{'great_expectations', 'scipy.stats', 'scipy.special'} & sys.modules.keys())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    assert printed_in_python(code) == "\n"
 
 
 def test_one_pool_for_an_archive_and_backfills_as_told(bare_project: Project) -> None:
@@ -107,8 +105,8 @@ def test_one_pool_for_an_archive_and_backfills_as_told(bare_project: Project) ->
     bare_project.add("west")
     graph = bare_project.load().resolve_asset_graph()
     for archive, most in (("east", 1), ("west", None)):
-        for asset in ("messages", "subject_census", "transformed_messages", "weight_audit"):
-            node = graph.get(dg.AssetKey([archive, asset]))
+        for asset in ASSETS[1:]:
+            node = graph.get(key(f"{archive}/{asset}"))
             assert node.pools == {f"archive_{archive}"}
             assert node.backfill_policy.max_partitions_per_run == most
 
@@ -124,39 +122,22 @@ def test_dg_check_yaml_names_file_and_line(bare_project: Project) -> None:
 @pytest.mark.slow
 def test_scaffolded_listed_and_checked(bare_project: Project) -> None:
     """`dg` writes an archive that it then finds nothing wrong with."""
-    made = run_dg(
-        bare_project.root,
-        "scaffold",
-        "defs",
-        "nats_transform.dagster.SubjectArchive",
-        "new-shop",
-    )
+    kind = "nats_transform.dagster.SubjectArchive"
+    made = run_dg(bare_project.root, "scaffold", "defs", kind, "new-shop")
     assert made.returncode == 0, made.stdout + made.stderr
-    folder = bare_project.defs_folder / "new-shop"
-    text = (folder / "defs.yaml").read_text()
+    text = (bare_project.defs_folder / "new-shop" / "defs.yaml").read_text()
     assert "# First day" in text
     assert yaml.safe_load(text)["attributes"]["name"] == "new_shop"
     assert run_dg(bare_project.root, "check", "yaml").returncode == 0
     checked = run_dg(bare_project.root, "check", "defs")
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    components = run_dg(bare_project.root, "list", "components")
-    assert "nats_transform.dagster.SubjectArchive" in components.stdout
+    assert kind in run_dg(bare_project.root, "list", "components").stdout
 
 
 def run_dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What `dg` says in a project."""
-    environment = os.environ | {
-        "PYTHONPATH": str(folder / "src"),
-        "COLUMNS": "200",
-        "VIRTUAL_ENV": sys.prefix,
-    }
-    return subprocess.run(
-        [DG, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    here = {"PYTHONPATH": str(folder / "src"), "COLUMNS": "200", "VIRTUAL_ENV": sys.prefix}
+    return ended(BIN / "dg", *arguments, cwd=folder, env=os.environ | here)
 
 
 def test_the_archive_that_init_writes_loads(
@@ -166,9 +147,7 @@ def test_the_archive_that_init_writes_loads(
     monkeypatch.chdir(folder)
     (folder / "new.conf").write_text(MAPPING)
     line = ("init", "--candidate", "new.conf", "--stream", "ORDERS-1", "--dagster")
-    code, out, err = nats_transform(*line)
-    assert (code, err) == (0, "")
-    assert "wrote defs/orders_1/defs.yaml\n" in out
+    assert "wrote defs/orders_1/defs.yaml\n" in printed(*line)
     loaded = listed(bare_project.load())
     assert "asset orders_1/messages <- nats/ORDERS_1 [daily]" in loaded
     assert "job orders_1_reprocess: " in loaded

@@ -10,7 +10,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.support.dagster_project import Project
+from tests.support.dagster_project import Project, values
+from tests.support.files import write_files
 from tests.support.saying import saying
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
@@ -25,15 +26,7 @@ MERGED = 'mappings { "orders.*.*": "shop.$1", "paid.*": "paid.done.$1" }'
 
 def run(project: Project, **config: Any) -> dg.ExecuteInProcessResult:
     """One run of the job."""
-    job = project.load().resolve_job_def("east_dry_run")
-    return job.execute_in_process(
-        instance=project.instance,
-        run_config={
-            "ops": {"east_try_candidate": {"config": config}},
-            "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-        },
-        raise_on_error=False,
-    )
+    return project.run("east_dry_run", ops={"east_try_candidate": config})
 
 
 def told(project: Project, result: dg.ExecuteInProcessResult) -> dict[str, Any]:
@@ -43,28 +36,21 @@ def told(project: Project, result: dg.ExecuteInProcessResult) -> dict[str, Any]:
         if event is not None and event.is_step_failure:
             data = event.step_failure_data.user_failure_data
             assert data is not None, event.step_failure_data.error
-            return {name: value.value for name, value in data.metadata.items()} | {
-                "failure": data.description
-            }
+            return values(data.metadata) | {"failure": data.description}
         if event is not None and event.is_successful_output:
-            metadata = event.step_output_data.metadata
-            return {name: value.value for name, value in metadata.items()}
+            return values(event.step_output_data.metadata)
     raise AssertionError("the run says nothing")
 
 
 def test_a_candidate_is_tried(project: Project) -> None:
     folder = project.add("east", mapping=KEPT)
     project.made("east", ["messages"])
-    (folder / "kept.conf").write_text(KEPT + "# as it is\n")
-    (folder / "merged.conf").write_text(MERGED)
-    (folder / "streams").mkdir()
-    (folder / "streams" / "shop.json").write_text(
-        json.dumps({"name": "SHOP", "subjects": ["shop.>"], "max_msgs_per_subject": 10})
-    )
+    shop = {"name": "SHOP", "subjects": ["shop.>"], "max_msgs_per_subject": 10}
+    mappings = {"kept.conf": KEPT + "# as it is\n", "merged.conf": MERGED}
+    write_files(folder, mappings | {"streams/shop.json": shop})
     # It is compared with the archive's own mappings, which merge nothing.
-    result = run(
-        project, candidate="merged.conf", streams="streams", simulate=True, day="2026-03-01"
-    )
+    first = {"day": "2026-03-01"}
+    result = run(project, candidate="merged.conf", streams="streams", simulate=True, **first)
     assert not result.success
     found = told(project, result)
     page = Path(str(found["page"]))
@@ -78,7 +64,7 @@ def test_a_candidate_is_tried(project: Project) -> None:
     assert document["summary"]["run_id"] == result.run_id
     assert document["summary"]["current"] == "mapping.conf"
     # The mappings there are change nothing.
-    result = run(project, candidate="kept.conf", day="2026-03-01")
+    result = run(project, candidate="kept.conf", **first)
     assert result.success
     assert told(project, result)["changed messages"] == 0
 

@@ -12,6 +12,7 @@ import pytest
 from orchestration.archive import Export
 from orchestration.archive_source import ArchiveSource
 from orchestration.components import SubjectArchive
+from tests.support.dagster_project import told_of
 from tests.support.exporting import Exporting, consumer
 from tests.support.refused import refused
 
@@ -37,8 +38,7 @@ def test_each_run_makes_a_backup(tmp_path: Path) -> None:
         for _ in range(2):
             done = dg.materialize([asset], instance=instance)
             assert done.success
-            (event,) = done.asset_materializations_for_node("shop__exported_backup")
-            found = {name: value.value for name, value in event.metadata.items()}
+            found = told_of(done, "shop/exported_backup")
             assert found["dagster/row_count"] == 5
             assert found["consumers"] == "all"
             assert "consumer d is left out" in str(found["findings"])

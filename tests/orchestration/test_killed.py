@@ -20,7 +20,7 @@ from jobs.warehouse import specs, tables
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.spark import apply, digest
 from tests.support.dagster_processes import NO_QUEUE, ONE_WRITER, environment, webserver
-from tests.support.dagster_project import DAYS, MAPPING, Project
+from tests.support.dagster_project import DAYS, OTHER_WEIGHTS, Project, values
 
 # A process with a JVM of its own for each.
 pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.slow]
@@ -91,11 +91,7 @@ def start(project: Project, moment: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize(
     ("moment", "survives"),
-    [
-        pytest.param("half_written", False),
-        pytest.param("before_the_commit", False),
-        pytest.param("after_the_commit", True),
-    ],
+    [("half_written", False), ("before_the_commit", False), ("after_the_commit", True)],
 )
 def test_a_killed_run_leaves_the_old_or_the_new_state(
     project: Project, spark: SparkSession, moment: str, survives: bool
@@ -105,7 +101,7 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
     old, old_rows = project.published(), digest_of(project, spark)
     assert old["digest"] == old_rows
     # What is killed would put another version in force.
-    (folder / "mapping.conf").write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
+    (folder / "mapping.conf").write_text(OTHER_WEIGHTS)
     project.made("east", ["mapping_version"])
 
     process = start(project, moment)
@@ -156,11 +152,9 @@ def test_a_run_whose_spark_is_killed_fails_with_one_line(
 
     (run,) = project.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
     (failure,) = project.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
-    event = failure.dagster_event
-    assert event is not None
-    data = event.step_failure_data.user_failure_data
-    assert data is not None, event.step_failure_data.error
-    assert "\n" not in str(data.description)
+    data = failure.dagster_event.step_failure_data
+    assert data.user_failure_data is not None, data.error
+    assert "\n" not in str(data.user_failure_data.description)
     assert project.published() == old
     project.made("east", ["transformed_messages"])
     assert project.published()["digest"] == old["digest"] == digest_of(project, spark)
@@ -184,14 +178,10 @@ def test_a_killed_run_is_seen_and_can_be_retried(bare_project: Project) -> None:
         while not _is_transforming(instance, run):
             assert server.status(run) != "FAILURE"
             time.sleep(0.1)
-        (pid,) = {
-            int(str(entry.metadata["pid"].value))
-            for log in instance.all_logs(run, of_type=dg.DagsterEventType.ENGINE_EVENT)
-            if (event := log.dagster_event) is not None
-            for entry in [event.engine_event_data]
-            if "pid" in entry.metadata
-        }
-        os.kill(pid, signal.SIGKILL)
+        logs = instance.all_logs(run, of_type=dg.DagsterEventType.ENGINE_EVENT)
+        told = [values(log.dagster_event.engine_event_data.metadata) for log in logs]
+        (pid,) = {one["pid"] for one in told if "pid" in one}
+        os.kill(int(pid), signal.SIGKILL)
         assert server.end(run) == "FAILURE"
         retry = server.retry(run)
         assert server.end(retry) == "SUCCESS"

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from orchestration.loading import STRICT, load_archives
-from tests.support.dagster_project import ASSETS, Project, failures
+from tests.support.dagster_project import ASSETS, Project, failures, materialized
 from tests.support.saying import saying
 
 pytestmark = pytest.mark.dagster
@@ -83,14 +83,9 @@ def test_broken_archives_leave_the_others_alone(
         assert re.search(rf"{name} is left out: .*{told}", log), log
 
     # Who tries to make the asset is told the same; the others can be made.
-    result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
-        instance=bare_project.instance,
-        asset_selection=[dg.AssetKey(["zone", "defs_yaml"]), dg.AssetKey(["good", ASSETS[0]])],
-        raise_on_error=False,
-    )
+    result = bare_project.run(assets=["zone/defs_yaml", "good/mapping_version"], defs=defs)
     assert re.search(BAD["zone"][1], failures(result).pop("zone/defs_yaml"))
-    (made,) = [event.asset_key for event in result.all_events if event.is_step_materialization]
-    assert made == dg.AssetKey(["good", "mapping_version"])
+    assert materialized(result) == {("good/mapping_version", None)}
 
     monkeypatch.setenv(STRICT, "1")
     with pytest.raises(Exception, match=r"aliases/defs\.yaml"):
@@ -110,8 +105,9 @@ def test_one_mistake_leaves_python_and_folders_of_folders_alone(
 ) -> None:
     defs = bare_project.defs_folder
     for name in ("group/east", "group/west", "bad"):
-        yaml = bare_project.add(name, count=1) / "defs.yaml"
-        yaml.write_text(yaml.read_text().replace("group/", "").replace("GROUP/", ""))
+        bare_project.add(name, count=1)
+        if name.startswith("group/"):
+            bare_project.edit(name, ("group/", ""), ("GROUP/", ""))
     (defs / "group" / "defs.yaml").write_text("type: dagster.DefsFolderComponent\nattributes: {}\n")
     for name, text in (PYTHON | {"module": ""}).items():
         (defs / f"{name}.py").write_text(f"import dagster as dg\n{text}")
@@ -119,7 +115,7 @@ def test_one_mistake_leaves_python_and_folders_of_folders_alone(
     with file.open("a") as opened:
         opened.write("  colour: [red\n")
 
-    keys = load_archives(bare_project.root).get_repository_def().asset_graph.get_all_asset_keys()
+    keys = bare_project.graph().get_all_asset_keys()
 
     name = file.parent.name if broken != "module.py" else "module"
     assert dg.AssetKey([name, f"defs_{file.suffix[1:]}"]) in keys
@@ -132,8 +128,8 @@ def test_one_mistake_leaves_python_and_folders_of_folders_alone(
 def test_what_no_folder_alone_is_to_blame_for_is_raised(bare_project: Project) -> None:
     """Two archives with one name: which of the two is meant, nobody can say."""
     bare_project.add("good", count=4)
-    file = bare_project.add("other", count=4) / "defs.yaml"
-    file.write_text(file.read_text().replace("name: other", "name: good"))
+    bare_project.add("other", count=4)
+    bare_project.edit("other", ("name: other", "name: good"))
     with pytest.raises(Exception, match="good"):
         load_archives(bare_project.root).get_repository_def()
 

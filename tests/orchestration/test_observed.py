@@ -13,7 +13,8 @@ import pytest
 
 from orchestration import alarms
 from orchestration.assets.checks import SPLIT
-from tests.support.dagster_project import ASSETS, FIRST, Project, failures
+from tests.support.dagster_project import ASSETS, FIRST, Project, failures, told_of
+from tests.support.files import edit
 from tests.support.posted import receiver
 from tests.support.saying import saying
 
@@ -44,21 +45,15 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 canary = 0.5 if cluster == "east" else 0.7 if n // PER_HOUR == STALE else 0.3
                 name = "v2" if rng.random() < canary else "v1"
                 subject = f"{'west.' if cluster == 'west' else ''}{name}.{n % 50}"
-                row = {
-                    "seq": 2 * n + place + 1,
-                    "ts": (START + n * timedelta(hours=1) / PER_HOUR).isoformat(),
-                    "subject": subject,
-                    "cluster": cluster,
-                    "data": "",
-                }
-                lines.write(json.dumps(row) + "\n")
+                time = (START + n * timedelta(hours=1) / PER_HOUR).isoformat()
+                row = {"seq": 2 * n + place + 1, "ts": time, "subject": subject}
+                lines.write(json.dumps(row | {"cluster": cluster, "data": ""}) + "\n")
     return file
 
 
 def add(project: Project, messages: Path, more: str, tolerance: int = 12) -> None:
     folder = project.add("shop", OBSERVED % more, MAPPING)
-    yaml = folder / "defs.yaml"
-    yaml.write_text(yaml.read_text().replace("tolerance: 15", f"tolerance: {tolerance}"))
+    project.edit("shop", ("tolerance: 15", f"tolerance: {tolerance}"))
     (folder / "messages.jsonl").write_bytes(messages.read_bytes())
 
 
@@ -69,14 +64,8 @@ def check_of(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
 
 
 def look(project: Project, until: datetime | str) -> dg.ExecuteInProcessResult:
-    job = project.load().resolve_implicit_global_asset_job_def()
-    config = {"ops": {"shop__canary_watch": {"config": {"until": str(until)}}}}
-    return job.execute_in_process(
-        instance=project.instance,
-        asset_selection=[dg.AssetKey(["shop", "canary_watch"])],
-        run_config=config | {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-        raise_on_error=False,
-    )
+    ops = {"shop__canary_watch": {"until": str(until)}}
+    return project.run(assets=["shop/canary_watch"], ops=ops)
 
 
 def tell(project: Project, result: dg.ExecuteInProcessResult) -> None:
@@ -140,20 +129,17 @@ def test_the_stale_hour_fails_the_check_and_somebody_is_told_once(
 def test_a_day_without_messages_fails_nothing(
     bare_project: Project, more: str, assets: tuple[str, ...], warns: set[str]
 ) -> None:
-    yaml = bare_project.add("east", more, count=8) / "defs.yaml"
-    text = yaml.read_text().replace("messages.jsonl", "messages.jsonl\n    - jsonl: late.jsonl")
-    yaml.write_text(text)
-    (yaml.parent / "late.jsonl").write_text('{"subject": "a", "ts": "2026-03-06", "seq": 100}')
+    folder = bare_project.add("east", more, count=8)
+    bare_project.edit("east", ("messages.jsonl", "messages.jsonl\n    - jsonl: late.jsonl"))
+    (folder / "late.jsonl").write_text('{"subject": "a", "ts": "2026-03-06", "seq": 100}')
     quiet, late = date(2026, 3, 5), date(2026, 3, 6)
     # What the first source lacks, the next one has.
     result = bare_project.made("east", ("messages",), (late, late))
-    *_, ingested = result.asset_materializations_for_node("east__messages")
-    assert ingested.metadata["added"].value == 1
+    assert told_of(result, "east/messages")["added"] == 1
     result = bare_project.made("east", assets, (quiet, quiet))
     evaluations = result.get_asset_check_evaluations()
     assert {check.check_name for check in evaluations if not check.passed} == warns
-    *_, audited = result.asset_materializations_for_node("east__weight_audit")
-    assert audited.metadata["verdict"].value == "nothing to audit"
+    assert told_of(result, "east/weight_audit")["verdict"] == "nothing to audit"
 
 
 @pytest.mark.parametrize(
@@ -182,11 +168,8 @@ def test_severity_stages_and_what_is_undecided(bare_project: Project, messages: 
     # In force from 03:00 on were other weights: of that stage, all hours but one are outside.
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "(2 times)" in str(check.description)
-    yaml = bare_project.defs_folder / "shop" / "defs.yaml"
-    yaml.write_text(yaml.read_text().replace("tolerance: 12", "tolerance: 1").replace(later, ""))
-    (bare_project.defs_folder / "shop" / "mapping.conf").write_text(
-        MAPPING.replace("west", "south")
-    )
+    bare_project.edit("shop", ("tolerance: 12", "tolerance: 1"), (later, ""))
+    edit(bare_project.defs_folder / "shop" / "mapping.conf", ("west", "south"))
     bare_project.materialize("shop", ["mapping_version"])
     check = check_of(bare_project.materialize("shop", ["weight_audit"], (FIRST, FIRST)))
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
@@ -205,18 +188,7 @@ def test_a_look_ingests_the_day_of_its_last_hour(
     bare_project: Project, now: datetime, day: date
 ) -> None:
     bare_project.add("shop", OBSERVED % "watch: {}" + "  include_today: true\n", MAPPING)
-    defs = bare_project.load()
-
-    def requests(now: datetime) -> list[dg.RunRequest]:
-        with dg.build_schedule_context(
-            bare_project.instance,
-            scheduled_execution_time=now,
-            repository_def=defs.get_repository_def(),
-        ) as context:
-            data = defs.resolve_schedule_def("shop_watch").evaluate_tick(context)
-        return list(data.run_requests or [])
-
-    (request,) = requests(now)
+    (request,) = bare_project.ticked_at(now, "shop_watch").run_requests
     assert request.partition_key == day.isoformat()
     until = request.run_config["ops"]["shop__canary_watch"]["config"]["until"]
     assert datetime.fromisoformat(until) == now.replace(minute=0)
@@ -225,9 +197,9 @@ def test_a_look_ingests_the_day_of_its_last_hour(
         bare_project.instance.report_runless_asset_event(
             dg.AssetMaterialization(dg.AssetKey(["shop", "messages"]), partition=ingested)
         )
-    (after,) = requests(now + timedelta(days=3))
+    (after,) = bare_project.ticked_at(now + timedelta(days=3), "shop_watch").run_requests
     days = after.partition_key_range
     assert (days.start, days.end) == (str(day), str(day + timedelta(days=3)))
-    job = defs.resolve_job_def("shop_watch")
+    job = bare_project.load().resolve_job_def("shop_watch")
     names = {key.path[-1] for key in job.asset_layer.selected_asset_keys}
     assert names == {"mapping_version", "messages", "canary_watch"}

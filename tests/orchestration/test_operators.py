@@ -6,7 +6,6 @@ The first stops at a known moment until the other has done something, so they ar
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -28,8 +27,8 @@ from orchestration.days import range_tags
 from orchestration.failures import reason_of
 from tests.orchestration.automation.test_automation import archive_of
 from tests.support.dagster_processes import environment
-from tests.support.dagster_project import DAYS, MAPPING, Project
-from tests.support.saying import saying
+from tests.support.dagster_project import DAYS, OTHER_WEIGHTS, Project, key
+from tests.support.saying import says
 
 pytestmark = [pytest.mark.dagster, pytest.mark.slow]
 
@@ -118,8 +117,6 @@ def versions_of(project: Project) -> tuple[str, set[str]]:
 
 REPROCESSED = ["mapping_version", "messages", "subject_census", "transformed_messages"]
 ONCE = Counter(range(1, 41))
-
-
 READ = "jobs.transform.check_sequences"
 """The moment when a transform has read its mappings and all messages."""
 
@@ -130,7 +127,7 @@ def test_a_mapping_that_changes_meanwhile(bare_project: Project) -> None:
     old = mapping_version(load_mappings(folder / "mapping.conf"), 7)
     mine = Operator(bare_project, "a", "b", bare_project.root / "dagster", READ)
     mine.wait_for(READ)
-    (folder / "mapping.conf").write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
+    (folder / "mapping.conf").write_text(OTHER_WEIGHTS)
     bare_project.made("east", ["mapping_version"])
     mine.go_on()
     assert mine.end() == []
@@ -142,7 +139,7 @@ def test_a_mapping_that_changes_meanwhile(bare_project: Project) -> None:
 
 def wipe(project: Project) -> None:
     """Forget in Dagster what was made, as its UI offers."""
-    project.instance.wipe_assets([dg.AssetKey(["east", asset]) for asset in REPROCESSED])
+    project.instance.wipe_assets([key(f"east/{asset}") for asset in REPROCESSED])
 
 
 def remove(project: Project) -> None:
@@ -150,19 +147,17 @@ def remove(project: Project) -> None:
     maintain(MaintenanceSettings(remove_stream="EAST", warehouse=project.warehouse))
 
 
+REMOVED = (
+    "another job removed rows of nats.messages for stream EAST meanwhile; nothing was published, "
+    "run again"
+)
+
+
 @pytest.mark.parametrize(
     ("act", "reasons", "left"),
     [
         pytest.param(wipe, [], ONCE, id="wiped-in-dagster"),
-        pytest.param(
-            remove,
-            [
-                "another job removed rows of nats.messages for stream EAST meanwhile; nothing was "
-                "published, run again"
-            ],
-            Counter(),
-            id="removed-from-the-tables",
-        ),
+        pytest.param(remove, [REMOVED], Counter(), id="removed-from-the-tables"),
     ],
 )
 def test_messages_that_go_away_meanwhile(
@@ -199,9 +194,7 @@ def test_the_same_days_at_once(bare_project: Project, moment: str, instances: in
     # Each may win another table, but what one is refused the other has published.
     assert not {*reasons[0]} & {*reasons[1]}, reasons
     for why in reasons[0] + reasons[1]:
-        assert re.search(
-            f"{saying('table-changed-meanwhile')}|{saying('table-kept-changing')}", why
-        )
+        assert says(why, "table-changed-meanwhile") or says(why, "table-kept-changing")
         assert "\n" not in why
     assert rows(bare_project, specs.MESSAGES) == ONCE
     assert rows(bare_project, specs.TRANSFORMED) == ONCE

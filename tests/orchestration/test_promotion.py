@@ -16,7 +16,7 @@ from jobs.files.narrow import is_narrow
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import data_files, mapping_version_of, open_table
 from nats_transform.errors import InvalidConfig
-from tests.support.dagster_project import DAYS, MAPPING, Project, failures
+from tests.support.dagster_project import DAYS, MAPPING, Project, failures, told_of
 from tests.support.saying import saying
 
 pytestmark = pytest.mark.dagster
@@ -32,8 +32,7 @@ def transformed(
     """What the materialization of the transformed messages says, of a run over everything."""
     assets = ("mapping_version", "messages", "transformed_messages")
     result = project.made(name, assets, days)
-    *_, event = result.asset_materializations_for_node(f"{name}__transformed_messages")
-    return {name: value.value for name, value in event.metadata.items()}
+    return told_of(result, f"{name}/transformed_messages")
 
 
 def versions(project: Project, branch: str | None = None) -> Counter[str]:
@@ -43,11 +42,6 @@ def versions(project: Project, branch: str | None = None) -> Counter[str]:
     for file in data_files(table):
         counts[mapping_version_of(table, file)] += file.record_count
     return counts
-
-
-def promoted(project: Project, name: str = "east") -> dg.ExecuteInProcessResult:
-    job = project.load().resolve_job_def(f"{name}_promote")
-    return job.execute_in_process(instance=project.instance, raise_on_error=False)
 
 
 def test_a_new_version_is_compared_with_the_rows_before(bare_project: Project) -> None:
@@ -71,7 +65,9 @@ def test_a_new_version_waits_until_it_is_promoted(bare_project: Project) -> None
     assert "branch" not in first  # nobody reads anything yet
     (old,) = versions(bare_project)
     assert versions(bare_project)[old] == COUNT
-    assert re.search(saying("no-branch"), next(iter(failures(promoted(bare_project)).values())))
+    assert re.search(
+        saying("no-branch"), next(iter(failures(bare_project.run("east_promote")).values()))
+    )
 
     (folder / "mapping.conf").write_text(OTHER)
     metadata = transformed(bare_project)
@@ -83,7 +79,7 @@ def test_a_new_version_waits_until_it_is_promoted(bare_project: Project) -> None
     assert versions(bare_project, branch) == {new: COUNT}
     assert transformed(bare_project, (DAYS[0], DAYS[0]))["branch"] == branch
 
-    result = promoted(bare_project)
+    result = bare_project.run("east_promote")
     assert result.success, failures(result)
     assert versions(bare_project) == {new: COUNT}
     with pytest.raises(NoBranch):
@@ -101,7 +97,7 @@ def test_any_name_of_an_archive_has_a_branch(bare_project: Project, name: str) -
     (folder / "mapping.conf").write_text(OTHER)
     branch = transformed(bare_project, name=name)["branch"]
     assert len(versions(bare_project, branch)) == 1
-    result = promoted(bare_project, name)
+    result = bare_project.run(f"{name}_promote")
     assert result.success, failures(result)
     with pytest.raises(NoBranch):
         versions(bare_project, branch)
@@ -110,11 +106,10 @@ def test_any_name_of_an_archive_has_a_branch(bare_project: Project, name: str) -
 @pytest.mark.slow
 def test_a_new_seed_waits_for_its_version(bare_project: Project) -> None:
     """A seed that nobody has recorded yet changes nothing."""
-    folder = bare_project.add("east", "  promote: manual\n")
+    bare_project.add("east", "  promote: manual\n")
     transformed(bare_project)
     before = versions(bare_project)
-    yaml = folder / "defs.yaml"
-    yaml.write_text(yaml.read_text().replace("seed: 7", "seed: 8"))
+    bare_project.edit("east", ("seed: 7", "seed: 8"))
     bare_project.made("east", ("transformed_messages", "weight_audit"))
     assert versions(bare_project) == before
     assert "branch" in transformed(bare_project)  # with its version recorded, it waits

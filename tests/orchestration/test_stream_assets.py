@@ -9,38 +9,24 @@ import dagster as dg
 import pytest
 
 from jobs.jetstream.process import NatsServer
-from orchestration.loading import load_archives
 from tests.orchestration.test_streams import add, publish, today
-from tests.support.dagster_project import Project, failures
+from tests.support.dagster_project import Project, failures, key, values
 from tests.support.saying import saying
 from tests.support.streams import Stream, new_stream
 
 pytestmark = [pytest.mark.dagster, pytest.mark.server]
 
 
-def key(text: str) -> dg.AssetKey:
-    return dg.AssetKey(text.split("/"))
-
-
 def observe(project: Project, text: str) -> Any:
     """The run that looks at a stream, and what it then says."""
-    result = (
-        project.load()
-        .resolve_implicit_global_asset_job_def()
-        .execute_in_process(
-            instance=project.instance,
-            asset_selection=[key(text)],
-            raise_on_error=False,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-        )
-    )
+    result = project.run(assets=[text])
     if not result.success:
         return failures(result)
     (record,) = project.instance.fetch_observations(key(text), limit=1).records
     observation = record.asset_observation
     # With one, every day in the archive would be stale as soon as the stream grows.
     assert "dagster/data_version" not in (observation.tags or {})
-    return {name: value.value for name, value in observation.metadata.items()}
+    return values(observation.metadata)
 
 
 def live(project: Project, name: str, stream: Stream, **source: Any) -> None:
@@ -84,19 +70,16 @@ def test_archives_of_one_stream_do_not_hinder_each_other(
     stream = new_stream(nats_server)
     for name in ("orders", "orders_staging"):
         live(bare_project, name, stream)
-        file = bare_project.defs_folder / name / "defs.yaml"
-        file.write_text(file.read_text().replace(f"stream: {name.upper()}", "stream: ORDERS"))
-    graph = load_archives(bare_project.root).get_repository_def().asset_graph
-    keys = [key for key in graph.get_all_asset_keys() if key.path[0] == "nats"]
+        bare_project.edit(name, (f"stream: {name.upper()}", "stream: ORDERS"))
+    keys = [one for one in bare_project.graph().get_all_asset_keys() if one.path[0] == "nats"]
     assert {*keys} == {key("nats/ORDERS"), key("nats/orders_staging/ORDERS")}
 
 
 @pytest.mark.parametrize("stream", ["EU-1@x", "Bestände", "a b/c", "x" * 250])
 def test_every_name_of_a_stream_is_a_key(bare_project: Project, stream: str) -> None:
     add(bare_project, "east", "S", today(), [{"server": "nats://h", "from_stream": stream}])
-    file = bare_project.defs_folder / "east" / "defs.yaml"
-    file.write_text(file.read_text().replace("stream: EAST", f'stream: "{stream}"'))
-    graph = load_archives(bare_project.root).get_repository_def().asset_graph
+    bare_project.edit("east", ("stream: EAST", f'stream: "{stream}"'))
+    graph = bare_project.graph()
     (parent,) = graph.get(key("east/messages")).parent_keys
     assert parent.path[:2] == ["nats", "east"]
     assert graph.get(parent).is_observable
@@ -106,10 +89,7 @@ def test_archives_with_one_mapping_file_are_connected(bare_project: Project) -> 
     """What a mapping has made hangs on its file; so does what is transformed under it."""
     bare_project.add("shop")
     bare_project.add("shop_mapped", "  observed: { source_stream: SHOP }\n")
-    file = bare_project.defs_folder / "shop_mapped" / "defs.yaml"
-    file.write_text(
-        file.read_text().replace("mapping: mapping.conf", "mapping: ../shop/mapping.conf")
-    )
+    bare_project.edit("shop_mapped", ("mapping: mapping.conf", "mapping: ../shop/mapping.conf"))
     graph = bare_project.load().resolve_asset_graph()
     mapping = key("shop/mapping.conf")
     assert graph.get(mapping).child_keys == {
@@ -123,23 +103,12 @@ def test_archives_with_one_mapping_file_are_connected(bare_project: Project) -> 
     assert seen.metadata["file"].value == str(bare_project.defs_folder / "shop" / "mapping.conf")
 
 
-def tick(project: Project, cursor: str | None = None) -> Any:
-    """What the sensor on the lag says, as the daemon asks it."""
-    defs = project.load()
-    with dg.build_sensor_context(
-        project.instance, cursor=cursor, definitions=defs, sensor_name="east_lag"
-    ) as context:
-        return defs.resolve_sensor_def("east_lag").evaluate_tick(context)
-
-
 def lagging(project: Project, stream: Stream, days: int = 1, today_too: str = "true") -> None:
     """An archive that started some days ago, with a sensor."""
     live(project, "east", stream)
-    file = project.defs_folder / "east" / "defs.yaml"
-    start = (today() - timedelta(days=days)).isoformat()
-    text = file.read_text().replace((today() - timedelta(days=1)).isoformat(), start)
-    text = text.replace("include_today: true", f"include_today: {today_too}")
-    file.write_text(f"{text}  lag_sensor: {{ limit: 10 }}\n")
+    yesterday, start = (str(today() - timedelta(days=n)) for n in (1, days))
+    more = f"  include_today: {today_too}\n  lag_sensor: {{ limit: 10 }}\n"
+    project.edit("east", (yesterday, start), ("  include_today: true\n", more))
 
 
 def test_a_sensor_ingests_what_the_archive_lacks(
@@ -149,24 +118,24 @@ def test_a_sensor_ingests_what_the_archive_lacks(
     publish(stream, 0, 10)
     lagging(bare_project, stream, days=30)
 
-    first = tick(bare_project)
+    first = bare_project.ticked("east_lag")
     assert not first.run_requests  # 10 are not more than 10
     (seen,) = first.asset_events
     assert (seen.asset_key, seen.metadata["lag"].value) == (key("nats/EAST"), 10)
-    assert not tick(bare_project, first.cursor).asset_events  # nothing new
+    assert not bare_project.ticked("east_lag", first.cursor).asset_events  # nothing new
 
     publish(stream, 10, 5)
     before = today()
-    (request,) = tick(bare_project, first.cursor).run_requests
+    (request,) = bare_project.ticked("east_lag", first.cursor).run_requests
     assert request.asset_selection == [key("east/messages")]
     # From the day of the first message that is missing on, and not from the start of the archive.
     range_ = request.partition_key_range
     assert (request.partition_key or range_.start) in (before.isoformat(), today().isoformat())
 
     bare_project.made("east", ["messages"], (before, today()))
-    assert not tick(bare_project).run_requests
+    assert not bare_project.ticked("east_lag").run_requests
     publish(stream, 15, 11)
-    (after,) = tick(bare_project).run_requests
+    (after,) = bare_project.ticked("east_lag").run_requests
     assert after.run_key != request.run_key
 
 
@@ -176,18 +145,18 @@ def test_one_run_at_a_time_and_no_more_than_one_an_hour_that_fails(
     stream = new_stream(nats_server)
     publish(stream, 0, 20)
     lagging(bare_project, stream)
-    (request,) = tick(bare_project).run_requests
+    (request,) = bare_project.ticked("east_lag").run_requests
     # Dagster starts no second run with the same key.
-    assert tick(bare_project).run_requests[0].run_key == request.run_key
+    assert bare_project.ticked("east_lag").run_requests[0].run_key == request.run_key
     run = bare_project.instance.create_run_for_job(
         bare_project.load().resolve_implicit_global_asset_job_def(),
         asset_selection=frozenset({key("east/messages")}),
         tags={"dagster/sensor_name": "east_lag"},
         status=dg.DagsterRunStatus.STARTED,
     )
-    assert not tick(bare_project).run_requests
+    assert not bare_project.ticked("east_lag").run_requests
     bare_project.instance.report_run_failed(run)
-    assert tick(bare_project).run_requests
+    assert bare_project.ticked("east_lag").run_requests
 
 
 def test_a_stream_that_was_created_again_fails_the_tick(
@@ -202,7 +171,7 @@ def test_a_stream_that_was_created_again_fails_the_tick(
     stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
     publish(stream, 0, 3)
     with pytest.raises(dg.Failure, match=saying("lag-recreated")):
-        tick(bare_project)
+        bare_project.ticked("east_lag")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +183,7 @@ def test_what_has_no_day_in_the_archive_is_not_asked_for(
     stream = new_stream(nats_server)
     publish(stream, 0, 20)
     lagging(bare_project, stream, days, today_too)
-    result = tick(bare_project)
+    result = bare_project.ticked("east_lag")
     assert not result.run_requests
     assert result.asset_events[0].metadata["lag"].value == 20
 
@@ -224,4 +193,4 @@ def test_a_server_that_is_away_fails_the_tick(bare_project: Project) -> None:
     with (bare_project.defs_folder / "east" / "defs.yaml").open("a") as file:
         file.write("  lag_sensor: {}\n")
     with pytest.raises(dg.Failure, match=saying("server-not-reached")):
-        tick(bare_project)
+        bare_project.ticked("east_lag")

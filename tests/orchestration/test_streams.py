@@ -7,14 +7,14 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.frames import read
 from jobs.jetstream.process import NatsServer
 from jobs.warehouse import specs, tables
-from tests.support.dagster_project import YAML, Project, failures
+from tests.support.dagster_project import YAML, Project, failures, materialized
+from tests.support.jobs import dumped
 from tests.support.saying import saying
 from tests.support.streams import Stream, new_stream
 
@@ -71,18 +71,12 @@ def test_history_and_a_live_stream_are_one_archive(
     publish(live, 40, 60)
     source = {"server": nats_server.url, "from_stream": live.name, "cluster_header": "Cluster"}
     add(project, "east", live.name, yesterday, [{"jsonl": "messages.jsonl"}, source])
-    lines = [
-        json.dumps(
-            {
-                "seq": n + 1,
-                "ts": f"{yesterday.isoformat()}T12:00:{n:02}Z",
-                "subject": f"{live.name}.orders.eu.{n}",
-                "data": "then",
-            }
-        )
+    subject = f"{live.name}.orders.eu"
+    lines = (
+        {"seq": n + 1, "ts": f"{yesterday}T12:00:{n:02}Z", "subject": f"{subject}.{n}"}
         for n in range(40)
-    ]
-    (project.defs_folder / "east" / "messages.jsonl").write_text("\n".join(lines) + "\n")
+    )
+    dumped(project.defs_folder / "east" / "messages.jsonl", lines)
 
     published = today()
     result = project.made("east", MADE, (yesterday, published))
@@ -127,7 +121,5 @@ def test_a_stream_that_is_missing_fails_the_one_asset(
     assert list(failed) == ["bad/messages"]
     assert re.search(saying(code), failed["bad/messages"])
     assert "\n" not in failed["bad/messages"]
-    assert {event.asset_key for event in result.all_events if event.is_step_materialization} == {
-        dg.AssetKey(["bad", "mapping_version"])
-    }
+    assert materialized(result) == {("bad/mapping_version", None)}
     project.made("east", ["messages"], days)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ import dagster as dg
 import pytest
 from dagster_pipes import encode_param
 
-from jobs.ingest import ingest
 from jobs.jetstream.process import NatsServer
-from jobs.session import SessionOnDemand
-from jobs.settings.ingest import IngestSettings
-from jobs.settings.spark import SparkSettings
-from nats_transform import AccountMappings, Destination, Mapping
-from tests.support.dagster_project import MAPPING, Project, failures, write_messages
-from tests.support.streams import new_stream
+from jobs.settings.warehouse import Warehouse
+from tests.support.dagster_project import OTHER_WEIGHTS, Project, failures, write_messages
+from tests.support.files import edit
+from tests.support.jobs import ingested
+from tests.support.programs import output_of, printed_in_python
+from tests.support.rules import mappings
+from tests.support.streams import new_stream, settings_of_ingest
 
 # A driver of its own for each.
 pytestmark = [
@@ -50,18 +49,14 @@ CHECKS = {
 }
 
 
-HALVES = MAPPING.replace("60%", "50%").replace("40%", "50%")
-
-
 def unlucky(stream: str, count: int) -> int:
     """A seed by which all orders of some messages go to the same half of the mapping: it's rare."""
-    halves = Mapping("orders.*.*", [Destination("v1.$1.$2", 50), Destination("v2.$1.$2", 50)])
-    mappings = AccountMappings([halves])
+    halves = mappings({"orders.*.*": [("v1.$1.$2", 50), ("v2.$1.$2", 50)]})
     orders = [(n + 1, f"orders.{('eu', 'us')[n % 4]}.{n}") for n in range(count) if n % 4 < 2]
 
     def ends(seed: int) -> set[str | None]:
         return {
-            mappings.replay(subject, stream=stream, seq=seq, seed=seed).mapping_destination
+            halves.replay(subject, stream=stream, seq=seq, seed=seed).mapping_destination
             for seq, subject in orders
         }
 
@@ -78,18 +73,11 @@ def folder(bare_project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def submitted(project: Project) -> dg.ExecuteInProcessResult:
-    job = project.load().resolve_implicit_global_asset_job_def()
-    return job.execute_in_process(instance=project.instance, raise_on_error=False)
-
-
 def archived(folder: Path) -> dict[str, Any]:
     """The settings that name an archive of 24 messages in a folder."""
     write_messages(folder / "messages.jsonl", 24)
-    archive = {"stream": "S", "warehouse": {"dir": str(folder / "warehouse")}}
-    source = archive | {"jsonl": str(folder / "messages.jsonl")}
-    ingest(SessionOnDemand(SparkSettings()), IngestSettings.model_validate(source))
-    return archive
+    ingested(Warehouse(dir=folder / "warehouse"), folder / "messages.jsonl")
+    return {"stream": "S", "warehouse": {"dir": str(folder / "warehouse")}}
 
 
 @pytest.mark.parametrize(
@@ -103,11 +91,11 @@ def archived(folder: Path) -> dict[str, Any]:
 def test_steps_checks_and_result_come_back(
     bare_project: Project, folder: Path, settings: dict[str, Any], fail: set[str]
 ) -> None:
-    (folder / "mapping.conf").write_text(HALVES)
+    (folder / "mapping.conf").write_text(OTHER_WEIGHTS)
     settings = {"mapping": "mapping.conf", "seed": unlucky("S", 24), **settings}
     (folder / "transform.json").write_text(json.dumps(archived(folder) | settings))
 
-    result = submitted(bare_project)
+    result = bare_project.run()
 
     checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
     assert checks.keys() == CHECKS
@@ -133,15 +121,9 @@ def test_an_ingest_of_several_streams(
     streams = [new_stream(nats_server) for _ in range(2)]
     for stream in streams:
         stream.count(5)
-    settings = {
-        "stream": ",".join(stream.name for stream in streams),
-        "server": {"servers": nats_server.url},
-        "warehouse": {"dir": str(bare_project.root / "warehouse")},
-    }
-    (folder / "ingest.json").write_text(json.dumps(settings))
-    yaml = YAML.replace("job: transform", "job: ingest").replace("transform.json", "ingest.json")
-    (folder / "defs.yaml").write_text(yaml)
-    result = submitted(bare_project)
+    settings_of_ingest(folder, nats_server, *(stream.name for stream in streams))
+    edit(folder / "defs.yaml", ("job: transform", "job: ingest"), ("transform.json", "ingest.json"))
+    result = bare_project.run()
     assert result.success, failures(result)
     checks = result.get_asset_check_evaluations()
     assert all(check.passed for check in checks)
@@ -174,11 +156,8 @@ def reported(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     pipes = {
         f"DAGSTER_PIPES_{name}": encode_param({"path": str(path)}) for name, path in places.items()
     }
-    done = subprocess.run(
-        [sys.executable, ROOT / "deploy" / "spark_job.py", *arguments],
-        cwd=folder, capture_output=True, text=True, check=False, env=os.environ | pipes,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    command = (sys.executable, ROOT / "deploy" / "spark_job.py", *arguments)
+    output_of(*command, cwd=folder, env=os.environ | pipes)
     return [json.loads(line) for line in (folder / "messages").read_text().splitlines()]
 
 
@@ -190,12 +169,7 @@ def test_a_stream_that_was_not_read_fails_every_check(
     stream.count(5)
     queue.count(5)
     for names in ([queue.name], [stream.name, queue.name]):
-        settings = {
-            "stream": ",".join([*names, "NO_SUCH_*"]),
-            "server": {"servers": nats_server.url},
-            "warehouse": {"dir": str(tmp_path / "warehouse")},
-        }
-        (tmp_path / "ingest.json").write_text(json.dumps(settings))
+        settings_of_ingest(tmp_path, nats_server, *names, "NO_SUCH_*")
         said = reported(tmp_path, "ingest", "ingest.json")
         checks = [one["params"] for one in said if one["method"] == "report_asset_check"]
         assert len(checks) == 2
@@ -219,7 +193,4 @@ def test_the_result_of_a_plan(tmp_path: Path) -> None:
 def test_the_main_file_needs_no_dagster() -> None:
     code = "import runpy, sys; sys.argv = ['x', '--help']; sys.modules['dagster'] = None\n"
     code += "runpy.run_path('deploy/spark_job.py', run_name='__main__')"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "Run JOB" in done.stdout
+    assert "Run JOB" in printed_in_python(code, cwd=ROOT)

@@ -13,14 +13,11 @@ import great_expectations as gx
 import pytest
 from great_expectations.checkpoint import ActionContext, CheckpointResult, ValidationAction
 
-from jobs.session import SessionOnDemand
-from jobs.settings.spark import SparkSettings
-from jobs.settings.transform import VerifyTableSettings
-from jobs.verify_table import verify_table
 from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import data_files, open_table
 from tests.support.archive import rows_of
 from tests.support.dagster_project import Project, failures
+from tests.support.jobs import verified
 from tests.support.posted import receiver
 from tests.support.saying import saying
 
@@ -50,15 +47,15 @@ ACTIONS = """  actions:
 """
 
 
+ONE = ["mapping_version", "messages", "transformed_messages"]
+
+
 def test_actions_follow_the_checks(bare_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     SEEN.clear()
     bare_project.add("east", ACTIONS)
     with receiver() as (address, received):
         monkeypatch.setenv("TEST_WEBHOOK", address)
-        result = bare_project.materialize(
-            "east", ["mapping_version", "messages", "transformed_messages"]
-        )
-    assert result.success, failures(result)
+        bare_project.made("east", ONE)
     assert SEEN == [("messages", True), ("transformed_messages", True)]
     assert len(received) == 2
     assert "transformed_messages" in json.dumps(received[1])
@@ -71,12 +68,10 @@ def test_an_action_that_fails_loses_nothing(
     monkeypatch.setattr(Remember, "run", lambda *_, **__: 1 / 0)
     with receiver() as (address, _):
         monkeypatch.setenv("TEST_WEBHOOK", address)
-        result = bare_project.materialize("east", ["mapping_version", "messages"])
-    assert result.success, failures(result)
+        result = bare_project.made("east", ["mapping_version", "messages"])
     assert all(check.passed for check in result.get_asset_check_evaluations())
 
 
-ONE = ["mapping_version", "messages", "transformed_messages"]
 SUITE = """  expectations:
     - name: partners
       expectations:
@@ -92,8 +87,8 @@ SUITE = """  expectations:
 
 
 def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
-    return {f"{one.asset_key.path[-1]}/{one.check_name}": one for one in
-            result.get_asset_check_evaluations()}  # fmt: skip
+    found = result.get_asset_check_evaluations()
+    return {f"{one.asset_key.path[-1]}/{one.check_name}": one for one in found}
 
 
 @pytest.mark.parametrize("severity", ["critical", pytest.param("warning", marks=pytest.mark.slow)])
@@ -136,15 +131,10 @@ def any_project(request: pytest.FixtureRequest) -> Project:
 
 def test_rows_in_quarantine_and_the_others_add_up(any_project: Project) -> None:
     folder = any_project.add("east", QUARANTINE)
-    suite = gx.ExpectationSuite(
-        "theirs",
-        expectations=[
-            gx.expectations.ExpectColumnValuesToNotMatchRegex(
-                column="subject", regex=r"^orders\.us\."
-            ),
-            gx.expectations.ExpectColumnValuesToBeInSet(column="draw", value_set=[*range(90)]),
-        ],
-    )
+    wanted = gx.expectations
+    no_us = wanted.ExpectColumnValuesToNotMatchRegex(column="subject", regex=r"^orders\.us\.")
+    draws = wanted.ExpectColumnValuesToBeInSet(column="draw", value_set=[*range(90)])
+    suite = gx.ExpectationSuite("theirs", expectations=[no_us, draws])
     (folder / "partners.json").write_text(json.dumps(suite.to_json_dict()))
     result = any_project.made("east", ONE)
     warehouse = any_project.warehouse
@@ -152,25 +142,22 @@ def test_rows_in_quarantine_and_the_others_add_up(any_project: Project) -> None:
     kept = rows_of(warehouse, "EAST", TRANSFORMED)
     assert sorted(row.seq for row in (*apart, *kept)) == [*range(1, 301)]
     reasons = Counter(row.quarantined for row in apart)
-    assert reasons["partners: expect_column_values_to_not_match_regex"] == 75
-    assert reasons.keys() - {"partners: expect_column_values_to_not_match_regex"} == {
-        "partners: expect_column_values_to_be_in_set"
-    }
+    of_us, of_draws = (f"partners: {one.expectation_type}" for one in (no_us, draws))
+    assert reasons[of_us] == 75
+    assert reasons.keys() == {of_us, of_draws}
     assert all((row.draw or 0) < 90 and b"orders.us." not in row.subject for row in kept)
     found = evaluations(result)
     assert found["transformed_messages/every_message_once"].passed
     partners = found["transformed_messages/partners"]
     assert (partners.passed, partners.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "75 in quarantined" in str(partners.description)
-    settings = VerifyTableSettings(stream="EAST", warehouse=warehouse, tolerance=15)
-    assert verify_table(SessionOnDemand(SparkSettings()), settings).holds
+    assert verified(warehouse, stream="EAST", tolerance=15).holds
     # Without the suite, all rows are back.
-    yaml = (folder / "defs.yaml").read_text().replace(QUARANTINE, "")
-    (folder / "defs.yaml").write_text(yaml)
+    any_project.edit("east", (QUARANTINE, ""))
     any_project.made("east", ["transformed_messages"])
     assert not rows_of(warehouse, "EAST", QUARANTINED)
     assert len(rows_of(warehouse, "EAST", TRANSFORMED)) == 300
-    assert verify_table(SessionOnDemand(SparkSettings()), settings).holds
+    assert verified(warehouse, stream="EAST", tolerance=15).holds
 
 
 def test_a_day_can_be_all_in_quarantine(bare_project: Project) -> None:

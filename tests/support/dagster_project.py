@@ -26,7 +26,10 @@ from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table, snapshot_properties
+from orchestration.days import range_tags
+from orchestration.loading import load_archives
 from tests.support.configs import SHOP
+from tests.support.files import edit
 
 FIRST = date(2026, 3, 1)
 DAYS = (FIRST, FIRST + timedelta(days=1))
@@ -95,28 +98,74 @@ class Project:
         write_messages(folder / "messages.jsonl", count)
         return folder
 
+    def edit(self, archive: str, *changes: tuple[str, str]) -> None:
+        """Replaces parts of the YAML of an archive, each of which must be there."""
+        edit(self.defs_folder / archive / "defs.yaml", *changes)
+
     def load(self) -> dg.Definitions:
         """Its definitions, from its YAML files as they are now."""
         tree = dg.ComponentTree.for_project(self.root)
         # Of the folder: the whole tree brings JSON schemas of components too, which take most time.
         return tree.build_defs(tree.defs_module_path)
 
+    def graph(self) -> Any:
+        """The graph of its assets, if what is broken is left out as in production."""
+        return load_archives(self.root).get_repository_def().asset_graph
+
     def materialize(
         self, archive: str, assets: Sequence[str] = ASSETS, days: tuple[date, date] = DAYS
     ) -> dg.ExecuteInProcessResult:
         """The result of one run over these assets and days."""
-        tags = {
-            "dagster/asset_partition_range_start": days[0].isoformat(),
-            "dagster/asset_partition_range_end": days[1].isoformat(),
-        }
-        job = self.load().resolve_implicit_global_asset_job_def()
-        return job.execute_in_process(
+        tags = None if list(assets) == ["mapping_version"] else range_tags(*days)
+        return self.run(assets=[f"{archive}/{asset}" for asset in assets], tags=tags)
+
+    def run(
+        self,
+        job: str = "",
+        assets: Sequence[str] | None = None,
+        ops: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        defs: dg.Definitions | None = None,
+    ) -> dg.ExecuteInProcessResult:
+        """The result of a run, whether or not it succeeds.
+
+        Args:
+            job: its name; without one it is the job of all assets.
+            assets: those of it, as `east/messages`.
+            ops: the configuration of its ops.
+            tags: of the run.
+            defs: what it is defined by, if not by the YAML files as they are now.
+        """
+        defs = defs or self.load()
+        whole = defs.resolve_implicit_global_asset_job_def
+        return (defs.resolve_job_def(job) if job else whole()).execute_in_process(
             instance=self.instance,
-            asset_selection=[dg.AssetKey([archive, asset]) for asset in assets],
-            tags=None if list(assets) == ["mapping_version"] else tags,
+            asset_selection=None if assets is None else list(map(key, assets)),
+            tags=tags,
             raise_on_error=False,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            run_config={
+                "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+                "ops": {name: {"config": config} for name, config in (ops or {}).items()},
+            },
         )
+
+    def ticked(
+        self, name: str, cursor: str | None = None, defs: dg.Definitions | None = None
+    ) -> Any:
+        """What a sensor says, as the daemon asks it."""
+        defs = defs or self.load()
+        with dg.build_sensor_context(
+            self.instance, cursor=cursor, definitions=defs, sensor_name=name
+        ) as context:
+            return defs.resolve_sensor_def(name).evaluate_tick(context)
+
+    def ticked_at(self, now: datetime, schedule: str) -> Any:
+        """What a schedule says at a moment."""
+        defs = self.load()
+        with dg.build_schedule_context(
+            self.instance, scheduled_execution_time=now, repository_def=defs.get_repository_def()
+        ) as context:
+            return defs.resolve_schedule_def(schedule).evaluate_tick(context)
 
     def made(
         self, archive: str, assets: Sequence[str] = ASSETS, days: tuple[date, date] = DAYS
@@ -125,6 +174,28 @@ class Project:
         result = self.materialize(archive, assets, days)
         assert result.success, failures(result)
         return result
+
+
+def key(text: str) -> dg.AssetKey:
+    """Of `east/messages`, the key of an asset."""
+    return dg.AssetKey(text.split("/"))
+
+
+def materialized(result: dg.ExecuteInProcessResult) -> set[tuple[str, str | None]]:
+    """The assets that a run has made, as `east/messages`, each with its day."""
+    events = [event for event in result.all_events if event.is_step_materialization]
+    return {("/".join(event.asset_key.path), event.partition) for event in events}
+
+
+def told_of(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, Any]:
+    """The metadata of the latest materialization of an asset, as `east/messages`, in a run."""
+    *_, event = result.asset_materializations_for_node(asset.replace("/", "__"))
+    return values(event.metadata)
+
+
+def values(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What is in the entries of metadata."""
+    return {name: entry.value for name, entry in metadata.items()}
 
 
 def write_messages(path: Path, count: int) -> None:

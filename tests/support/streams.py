@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
@@ -104,6 +105,16 @@ def new_stream(default: NatsServer, server: NatsServer | None = None, **config: 
         config.setdefault("subjects", [f"{stream.name}.>"])
     stream.run(lambda js: js.add_stream(name=stream.name, **config))
     return stream
+
+
+def settings_of_ingest(folder: Path, server: NatsServer, *streams: str, **settings: Any) -> None:
+    """`ingest.json` for `python -m jobs` in a folder: these streams, into a warehouse in it."""
+    given = {
+        "stream": ",".join(streams),
+        "server": {"servers": server.url},
+        "warehouse": {"dir": str(folder / "warehouse")},
+    }
+    (folder / "ingest.json").write_text(json.dumps(given | settings))
 
 
 async def batches_of(

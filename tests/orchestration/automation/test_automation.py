@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -13,7 +12,7 @@ from orchestration.automation.runs import run_requests
 from orchestration.components import SubjectArchive
 from orchestration.failures import FailedRun, failed_runs
 from orchestration.hooks import hook_of
-from tests.support.dagster_project import DAYS, Project
+from tests.support.dagster_project import DAYS, Project, materialized
 
 pytestmark = pytest.mark.dagster
 
@@ -22,15 +21,6 @@ def archive_of(project: Project) -> SubjectArchive:
     tree = dg.ComponentTree.for_project(project.root)
     (archive,) = tree.get_all_components(of_type=SubjectArchive)
     return archive
-
-
-def ticked(project: Project, schedule: str, now: datetime) -> Any:
-    """What a schedule asks for; a reason if nothing."""
-    defs = project.load()
-    with dg.build_schedule_context(
-        project.instance, scheduled_execution_time=now, repository_def=defs.get_repository_def()
-    ) as context:
-        return defs.resolve_schedule_def(schedule).evaluate_tick(context)
 
 
 def days_of(requests: list[dg.RunRequest]) -> list[str]:
@@ -68,7 +58,7 @@ def test_schedule_tick(
     bare_project: Project, more: str, now: datetime, expected: list[str] | str
 ) -> None:
     bare_project.add("east", f"  {more}\n")
-    data = ticked(bare_project, f"east_{more.partition(':')[0]}", now)
+    data = bare_project.ticked_at(now, f"east_{more.partition(':')[0]}")
     assert (days_of(data.run_requests or []) or data.skip_message) == expected
 
 
@@ -76,11 +66,8 @@ def test_a_stretch_of_days_with_a_gap_is_two_runs(bare_project: Project) -> None
     bare_project.add("east")
     days = [date(2026, 3, day) for day in (1, 2, 4, 5, 6, 9)]
     requests = list(run_requests(archive_of(bare_project), days, assets=["messages"]))
-    assert days_of(requests) == [
-        "2026-03-01..2026-03-02",
-        "2026-03-04..2026-03-06",
-        "2026-03-09",
-    ]
+    stretches = ["2026-03-01..2026-03-02", "2026-03-04..2026-03-06", "2026-03-09"]
+    assert days_of(requests) == stretches
     assert requests[2].partition_key == "2026-03-09"
 
 
@@ -124,19 +111,8 @@ def test_a_scheduled_run_succeeds(project: Project) -> None:
     """What a tick asks for, launched as the daemon does, in this process."""
     project.add("east", "  nightly: { cron: '30 1 * * *', days: 2 }\n", count=40)
     now = datetime(2026, 3, 3, 1, 30, tzinfo=UTC)
-    (request,) = ticked(project, "east_nightly", now).run_requests
-    result = (
-        project.load()
-        .resolve_job_def("east_reprocess")
-        .execute_in_process(
-            instance=project.instance, tags=dict(request.tags), raise_on_error=False
-        )
-    )
+    (request,) = project.ticked_at(now, "east_nightly").run_requests
+    result = project.run("east_reprocess", tags=dict(request.tags))
     assert result.success
-    made = {
-        (event.asset_key.path[-1], event.partition)
-        for event in result.all_events
-        if event.is_step_materialization and event.asset_key is not None
-    }
-    transformed = {("transformed_messages", day.isoformat()) for day in DAYS}
-    assert {("mapping_version", None), *transformed} <= made
+    transformed = {("east/transformed_messages", day.isoformat()) for day in DAYS}
+    assert {("east/mapping_version", None), *transformed} <= materialized(result)

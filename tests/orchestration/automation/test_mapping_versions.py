@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from orchestration.automation.mapping_sensor import DERIVED
-from tests.support.dagster_project import DAYS, MAPPING, Project, failures
+from tests.support.dagster_project import DAYS, MAPPING, OTHER_WEIGHTS, Project, failures, values
 from tests.support.saying import saying
 
 pytestmark = pytest.mark.dagster
@@ -39,23 +40,19 @@ def stale(project: Project) -> set[tuple[str, str]]:
 def metadata_of(result: dg.ExecuteInProcessResult) -> dict[str, object]:
     """The metadata of the only materialization of a run."""
     (event,) = [event for event in result.all_events if event.is_step_materialization]
-    return {name: value.value for name, value in event.materialization.metadata.items()}
+    return values(event.materialization.metadata)
 
 
 def tick(project: Project) -> list[dg.RunRequest] | str:
     """What the sensor asks for; a reason if nothing. Its cursor is kept as the daemon keeps it."""
-    defs = project.load()
-    sensor = defs.resolve_sensor_def("east_mapping")
-    cursors = project.__dict__.setdefault("cursors", {})
-    with dg.build_sensor_context(
-        project.instance,
-        cursor=cursors.get("east_mapping"),
-        definitions=defs,
-        sensor_name="east_mapping",
-    ) as context:
-        data = sensor.evaluate_tick(context)
-    cursors["east_mapping"] = data.cursor
+    data = project.ticked("east_mapping", project.__dict__.get("cursor"))
+    project.__dict__["cursor"] = data.cursor
     return list(data.run_requests or []) or str(data.skip_message)
+
+
+def automation(project: Project, cursor: Any = None) -> Any:
+    """What the conditions of the assets ask for."""
+    return dg.evaluate_automation_conditions(project.load(), project.instance, cursor=cursor)
 
 
 def requested(requests: list[dg.RunRequest] | str) -> Iterator[tuple[list[str], str | None]]:
@@ -75,7 +72,7 @@ def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(bare_project:
     bare_project.made("east")
     assert stale(bare_project) == set()
     assert "is still version" in str(tick(bare_project))
-    automated = dg.evaluate_automation_conditions(bare_project.load(), bare_project.instance)
+    automated = automation(bare_project)
     assert automated.total_requested == 0
 
     file.write_text("# a comment\n" + MAPPING)
@@ -84,12 +81,10 @@ def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(bare_project:
     assert again["versions so far"] == 1
     assert stale(bare_project) == set()
     assert "is still version" in str(tick(bare_project))
-    automated = dg.evaluate_automation_conditions(
-        bare_project.load(), bare_project.instance, cursor=automated.cursor
-    )
+    automated = automation(bare_project, automated.cursor)
     assert automated.total_requested == 0
 
-    file.write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
+    file.write_text(OTHER_WEIGHTS)
     assert list(requested(tick(bare_project))) == [(["mapping_version"], None)]
     changed = metadata_of(bare_project.materialize("east", ["mapping_version"]))
     assert changed["version"] != again["version"]
@@ -101,9 +96,7 @@ def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(bare_project:
     assert list(requested(tick(bare_project))) == [
         (["transformed_messages", "weight_audit"], "2026-03-01..2026-03-02")
     ]
-    automated = dg.evaluate_automation_conditions(
-        bare_project.load(), bare_project.instance, cursor=automated.cursor
-    )
+    automated = automation(bare_project, automated.cursor)
     key = dg.AssetKey(["east", "transformed_messages"])
     assert automated.get_requested_partitions(key) == set(DAY_KEYS)
 
@@ -126,9 +119,8 @@ def test_days_are_transformed_under_the_version_that_was_materialized(
 def test_a_version_that_comes_back_is_recorded_again(bare_project: Project) -> None:
     """Dagster starts no second run with the same key."""
     file = bare_project.add("east", AUTOMATED, count=1) / "mapping.conf"
-    other = MAPPING.replace("60%", "50%").replace("40%", "50%")
     keys = []
-    for text in (MAPPING, other, MAPPING, other):
+    for text in (MAPPING, OTHER_WEIGHTS, MAPPING, OTHER_WEIGHTS):
         file.write_text(text)
         for _ in range(2):  # the run of the first tick has failed
             (request,) = tick(bare_project)
@@ -168,8 +160,7 @@ def test_days_without_a_partition_are_not_asked_for(bare_project: Project) -> No
 
 
 def test_mappings_of_another_account_are_refused_in_one_line(bare_project: Project) -> None:
-    text = "accounts { SHOP { mappings { a: b } } }"
-    bare_project.add("east", mapping=text, count=1)
+    bare_project.add("east", mapping="accounts { SHOP { mappings { a: b } } }", count=1)
     told = failures(bare_project.materialize("east", ["mapping_version"]))["east/mapping_version"]
     assert "SHOP" in told
     assert "\n" not in told
