@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import ended
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SMALL = {
@@ -38,12 +39,8 @@ def test_each_benchmark_is_tried() -> None:
     "name", [*sorted(SMALL.keys() - {"scale"}), pytest.param("scale", marks=pytest.mark.cluster)]
 )
 def test_it_runs(name: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / f"{name}.py", *SMALL[name].split()],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    command = (sys.executable, BENCHMARKS / f"{name}.py", *SMALL[name].split())
+    done = ended(*command, cwd=tmp_path)
     # Exit code 1 also says that a goal was missed, as on a busy machine.
     assert done.returncode in (0, 1), done.stderr[-3000:]
     assert "Traceback" not in done.stderr, done.stderr[-3000:]

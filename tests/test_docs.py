@@ -7,7 +7,6 @@ folder of its own. A page that begins with `make demo` is a slow test.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import socket
@@ -24,6 +23,8 @@ from jobs.jetstream.process import nats_server
 from scripts.picture import PICTURE, picture
 from scripts.sessions import Command, File, blocks, run_here, sessions, steps
 from tests.support import nats_command
+from tests.support.files import write_files
+from tests.support.programs import output_of
 from tests.support.spark_cluster import free_port
 from tests.test_repository import tracked_files
 
@@ -145,13 +146,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("story", STORIES)
 def test_page(story: Steps, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    scripts = folder / "bin"
-    scripts.mkdir()
-    nats_command.install(scripts)
-    environment = os.environ | {
-        "PATH": f"{scripts}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "COLUMNS": "100",
-    }
+    environment = nats_command.environment(folder / "bin")
     with ExitStack() as stack:
         ports = {port: str(free_port()) for port in PORTS}
         commands = [step.text for step in story if isinstance(step, Command)]
@@ -160,8 +155,7 @@ def test_page(story: Steps, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         for step in story:
             text = re.sub(r"\b[48]222\b", lambda found: ports[found[0]], step.text)
             if isinstance(step, File):
-                (folder / step.name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / step.name).write_text(text, encoding="utf-8")
+                write_files(folder, {step.name: text})
             elif exported := re.fullmatch(r"export (\w+)=(\S+)", text):
                 environment[exported[1]] = exported[2]
             elif is_server(text):
@@ -211,18 +205,13 @@ def test_what_the_readme_says_of_java(tmp_path: Path) -> None:
     assert (archive, spark, dagster) == (False, True, True)
     (tmp_path / "dump.jsonl").write_text('{"subject": "orders.eu", "ts": 0}\n')
     (tmp_path / "new.conf").write_text('mappings { "orders.*": "shop.orders.$1" }')
-    program = [sys.executable, "-m", "nats_transform"]
+    nowhere = {"PATH": "/nowhere", "JAVA_HOME": "/nowhere", "HOME": str(tmp_path)}
     for command in (
-        ["ingest", "--stream", "S", "--jsonl", "dump.jsonl"],
-        ["transform", "--stream", "S", "--mapping", "new.conf"],
+        ("ingest", "--stream", "S", "--jsonl", "dump.jsonl"),
+        ("transform", "--stream", "S", "--mapping", "new.conf"),
     ):
-        done = subprocess.run(
-            [*program, *command, "--warehouse", "w"],
-            cwd=tmp_path,
-            env={"PATH": "/nowhere", "JAVA_HOME": "/nowhere", "HOME": str(tmp_path)},
-            capture_output=True,
-        )
-        assert done.returncode == 0, done.stderr
+        given = (*command, "--warehouse", "w")
+        output_of(sys.executable, "-m", "nats_transform", *given, cwd=tmp_path, env=nowhere)
 
 
 NO_JAVA = re.compile(r"\b(?:no|nor|without)\b[^.:;]*\bJava\b")
@@ -262,9 +251,8 @@ def is_command(line: str) -> bool:
 def test_every_command_is_run(name: str) -> None:
     """A command stands in a session, or its block is `sh` and the table says what runs it."""
     page = README if name == "README.md" else PAGES[name]
-    indented = re.findall(
-        r"^    (\S.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S), re.M
-    )
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S)
+    indented = re.findall(r"^    (\S.*)$", prose, re.M)
     assert list(filter(is_command, indented)) == []
     for block in blocks(page):
         if block.language == "console" or block.title is not None:
@@ -272,10 +260,8 @@ def test_every_command_is_run(name: str) -> None:
         lines = block.text.replace("\\\n", "").splitlines()
         commands = [line for line in lines if is_command(line)]
         if block.language == "sh":
-            unknown = [
-                line for line in commands if not any(re.match(known, line) for known in ELSEWHERE)
-            ]
-            assert unknown == []
+            is_known = re.compile("|".join(f"(?:{known})" for known in ELSEWHERE)).match
+            assert [line for line in commands if not is_known(line)] == []
         else:
             assert commands == []
 

@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import pytest
 from jobs.jetstream.process import NatsServer, nats_server
 from scripts.sessions import run, sessions
 from tests.support import nats_command
+from tests.support.files import save_context, write_files
 from tests.support.stream_backups import messages_of, state_of_stream
 from tests.support.streams import Stream
 
@@ -35,23 +33,14 @@ def test_the_page(tmp_path: Path) -> None:
     with ExitStack() as stack:
         servers = {name: stack.enter_context(nats_server()) for name in ("old", "new", "undo")}
         urls = {name: server.url for name, server in servers.items()}
-        contexts = tmp_path / "config/nats/context"
-        contexts.mkdir(parents=True)
         for name, url in urls.items():
-            (contexts / f"{name}.json").write_text(json.dumps({"url": url}))
-        scripts = tmp_path / "bin"
-        scripts.mkdir()
-        nats_command.install(scripts)
+            save_context(tmp_path / "config", name, url=url)
         (mapping,) = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
         folder = tmp_path / "folder"
-        folder.mkdir()
-        (folder / "new.json").write_text(mapping)
+        write_files(folder, {"new.json": mapping})
         fill(servers["old"])
-        environment = os.environ | {
-            "PATH": f"{scripts}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "XDG_CONFIG_HOME": str(tmp_path / "config"),
-            "COLUMNS": "100",
-        }
+        environment = nats_command.environment(tmp_path / "bin")
+        environment["XDG_CONFIG_HOME"] = str(tmp_path / "config")
         for session in sessions(PAGE):
             for command in session:
                 run(command, folder, environment)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ import yaml
 from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from tests.support.command import nats_transform as invoke
+from tests.support.command import printed
+from tests.support.jobs import dumped
 
 READING = (Path(__file__).parents[1] / "docs" / "catalogs.md").read_text(encoding="utf-8")
 START, *SNIPPETS = re.findall(r"```python\n(.*?)```", READING, re.DOTALL)
@@ -36,10 +36,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"seq": seq, "time": "2026-03-01T10:00:00Z", "subject": subject, "data": "x"}
         for seq, subject in enumerate(["orders.1", "orders.2", "orders.1"], 1)
     ]
-    (folder / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    where = ("--jsonl", str(folder / "dump.jsonl"), "--warehouse", str(folder / "warehouse"))
-    code, _, err = invoke("ingest", "--stream", "ORDERS", *where)
-    assert code == 0, err
+    dump = dumped(folder / "dump.jsonl", rows)
+    where = ("--jsonl", str(dump), "--warehouse", str(folder / "warehouse"))
+    printed("ingest", "--stream", "ORDERS", *where)
     return folder
 
 

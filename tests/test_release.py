@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ended, output_of
+
 SCRIPT = Path(__file__).parents[1] / "scripts" / "release.sh"
 GIT = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.com")
 
@@ -26,8 +28,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def git(folder: Path, *args: str) -> str:
-    command = [*GIT, *args]
-    return subprocess.check_output(command, cwd=folder, text=True)
+    return output_of(*GIT, *args, cwd=folder)
 
 
 def commit(folder: Path) -> None:
@@ -38,8 +39,7 @@ def commit(folder: Path) -> None:
 def release(
     folder: Path, *args: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = ["sh", "scripts/release.sh", *args]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    return ended("sh", "scripts/release.sh", *args, cwd=folder, env=env)
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(checkout: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -13,20 +12,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from scripts.architecture import drawing, parts
+from tests.support.programs import output_of
 
 ROOT = Path(__file__).parents[1]
 
 
 def tracked_files(pattern: str) -> list[Path]:
     """The files of the checkout that git knows and that match a pattern."""
-    listing = subprocess.run(
-        # Git refuses a checkout that belongs to somebody else; listing names is harmless.
-        ["git", "-c", "safe.directory=*", "ls-files", "-z", "--", pattern],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    # Git refuses a checkout that belongs to somebody else; listing names is harmless.
+    command = ("git", "-c", "safe.directory=*", "ls-files", "-z", "--", pattern)
+    listing = output_of(*command, cwd=ROOT)
     return [ROOT / name for name in listing.split("\0") if name and (ROOT / name).is_file()]
 
 
@@ -69,16 +64,11 @@ class TestLock:
             requirement = Requirement(line.split(" ;")[0].split(" --hash")[0])
             (version,) = requirement.specifier
             locked.setdefault(requirement.name, []).append(version.version)
-        unanswered = [
-            text
-            for text, requirement in ((text, Requirement(text)) for text in wanted_requirements())
-            if not locked.get(canonicalize_name(requirement.name))
-            or not all(
-                requirement.specifier.contains(version)
-                for version in locked[canonicalize_name(requirement.name)]
-            )
-        ]
-        assert unanswered == [], "run `make lock`"
+        for text in wanted_requirements():
+            wanted = Requirement(text)
+            versions = locked.get(canonicalize_name(wanted.name))
+            assert versions, f"{text} is not locked: run `make lock`"
+            assert all(map(wanted.specifier.contains, versions)), f"{text}: run `make lock`"
 
 
 def test_upper_bounds_have_a_reason() -> None:
@@ -119,24 +109,19 @@ def test_links_resolve(document: Path) -> None:
             continue
         name, _, anchor = target.partition("#")
         file = (document.parent / name).resolve() if name else document
-        if not file.exists() or (
-            anchor and anchor not in anchors(file.read_text(encoding="utf-8"))
-        ):
+        if not file.exists() or (anchor and anchor not in anchors(file.read_text("utf-8"))):
             broken.append(target)
     assert broken == []
 
 
 def test_security_names_tests_that_exist() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    tests = "".join(
-        path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
-    )
+    tests = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     named = re.findall(r"`(test_\w+)`", text)
     assert len(named) > 15
     assert [name for name in named if f"def {name}(" not in tests] == []
-    assert [
-        path for path in re.findall(r"`(tests/[\w/.]+)`", text) if not (ROOT / path).exists()
-    ] == []
+    paths = re.findall(r"`(tests/[\w/.]+)`", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_architecture_names_files_that_exist() -> None:
@@ -152,9 +137,7 @@ def test_the_picture_of_the_parts_is_up_to_date() -> None:
 
 
 def test_make_lists_every_target() -> None:
-    listing = subprocess.run(
-        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    listing = output_of("make", "--no-print-directory", cwd=ROOT)
     phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"^  make (\S+) +\S", listing, re.MULTILINE)) == set(phony[0].split())
 
@@ -163,8 +146,7 @@ def test_types_are_checked_for_one_python_and_apart_from_the_tests() -> None:
     """A user's Python, whichever it is, decides nothing but whether the tests pass."""
 
     def recipe(target: str) -> str:
-        told = ["make", "--no-print-directory", "--dry-run", target]
-        return subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return output_of("make", "--no-print-directory", "--dry-run", target, cwd=ROOT)
 
     assert re.findall(r"\b(?:mypy|ruff check)\b", recipe("lint")) == ["ruff check", "mypy"]
     assert not re.search(r"\b(?:mypy|ruff)\b", recipe("test"))

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import yaml
 
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform
+from tests.support.programs import BIN, ended
 
 ROOT = Path(__file__).parents[1]
 GOOD = 'mappings { "orders.*": "shop.orders.$1" }\n'
@@ -29,16 +28,13 @@ def steps() -> list[dict[str, Any]]:
 
 def run_step(step: dict[str, Any], folder: Path, inputs: dict[str, str]) -> tuple[int, str]:
     """As GitHub runs it: inputs in the environment, bash with -e and pipefail."""
-    env = dict(os.environ)
-    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    env = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
     for name, value in step.get("env", {}).items():
         env[name] = re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda found: inputs[found[1]], value)
-    ended = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-        cwd=folder, env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.stderr == ""
-    return ended.returncode, ended.stdout
+    bash = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
+    done = ended(*bash, step["run"], cwd=folder, env=env)
+    assert done.stderr == ""
+    return done.returncode, done.stdout
 
 
 @pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (BAD, 1)], ids=["good", "bad"])
@@ -55,14 +51,14 @@ def test_the_steps_of_the_action(tmp_path: Path, text: str, code: int) -> None:
     assert run_step(sarif, tmp_path, inputs) == (0, "")
     assert json.loads((tmp_path / "out.sarif").read_text())["version"] == "2.1.0"
     assert run_step(check, tmp_path, inputs)[0] == 0
-    ended, out = run_step(dry_run, tmp_path, inputs)
-    assert ended == code
+    status, out = run_step(dry_run, tmp_path, inputs)
+    assert status == code
     assert ("::error file=new file.conf,line=1,col=12,title=collision::" in out) == bool(code)
     assert run_step(dry_run, tmp_path, inputs | {"mapping": "new.conf"})[0] == 0
     assert "not looked at: streams (" in out
     (tmp_path / "a stream.json").write_text('{"name": "ORDERS", "subjects": ["orders.*"]}')
-    ended, out = run_step(dry_run, tmp_path, inputs | {"streams": "a stream.json"})
-    assert (ended, "title=not-captured::" in out) == (1, True)
+    status, out = run_step(dry_run, tmp_path, inputs | {"streams": "a stream.json"})
+    assert (status, "title=not-captured::" in out) == (1, True)
     assert "not looked at: consumers (" in out
 
 

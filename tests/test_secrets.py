@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import os
-import subprocess
 import sys
 import time
 import traceback
@@ -28,6 +27,7 @@ from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import versions
 from nats_transform.config import load_mappings
 from tests.support.jwt_signing import credentials, new_key, seed
+from tests.support.programs import ended
 
 pytestmark = pytest.mark.server
 
@@ -162,17 +162,15 @@ def test_event_logs_and_ps_have_no_secrets(tmp_path: Path) -> None:
         }
         logs = tmp_path / "events"
         logs.mkdir()
-        options = f"-Dspark.eventLog.enabled=true -Dspark.eventLog.dir=file://{logs}"
+        options = os.environ["SPARK_SUBMIT_OPTS"]
+        options += f" -Dspark.eventLog.enabled=true -Dspark.eventLog.dir=file://{logs}"
         options += " -Dspark.eventLog.compress=false"
         with ThreadPoolExecutor() as pool:
             running = pool.submit(
-                subprocess.run,
-                [sys.executable, "-m", "jobs", "ingest", "--master", "local[1]"],
+                ended,
+                *(sys.executable, "-m", "jobs", "ingest", "--master", "local[1]"),
                 input=json.dumps(settings),
-                env=os.environ
-                | {"SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} {options}"},
-                capture_output=True,
-                text=True,
+                env=os.environ | {"SPARK_SUBMIT_OPTS": options},
             )
             seen: set[bytes] = set()
             while not running.done():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +25,8 @@ from scripts import pages
 from scripts.sessions import Command, steps
 from tests.support.browser import SCHEMES, WIDTHS, Browser
 from tests.support.command import commands
+from tests.support.files import write_files
+from tests.support.programs import BIN, output_of
 from tests.test_repository import tracked_files
 
 ROOT = Path(__file__).parents[1]
@@ -64,8 +64,7 @@ def built(folder: Path, more: str = "") -> Path:
     (folder / "zensical.toml").write_text(
         f'[project]\nsite_name = "site"\ndocs_dir = "docs"\nsite_dir = "site"\n{more}'
     )
-    build = [str(Path(sys.executable).parent / "zensical"), "build", "--strict"]
-    subprocess.run(build, cwd=folder, check=True, capture_output=True)
+    output_of(BIN / "zensical", "build", "--strict", cwd=folder)
     return folder / "site"
 
 
@@ -73,14 +72,12 @@ def test_a_site_in_chromium_needs_no_network_and_shows_reports(
     browser: Browser, tmp_path: Path
 ) -> None:
     """Opened as files, as who has built it opens it: the report in a frame is there."""
-    (tmp_path / "docs" / "reports").mkdir(parents=True)
-    (tmp_path / "docs" / "index.md").write_text("# Home\n\n[a page](audit.md)\n")
-    (tmp_path / "docs" / "reports" / "audit-a.html").write_text(
-        "<!doctype html><p>A report<script>console.log('REPORT')</script>"
-    )
     long = "`" + "averylongtoken." * 30 + "`"
     frame = pages.FRAME.format("audit-a.html", "A report").replace(' loading="lazy"', "")
-    (tmp_path / "docs" / "audit.md").write_text(f"# Audit\n\n{frame}\n\n{long}\n")
+    report = "<!doctype html><p>A report<script>console.log('REPORT')</script>"
+    home, audit = "# Home\n\n[a page](audit.md)\n", f"# Audit\n\n{frame}\n\n{long}\n"
+    files = {"index.md": home, "reports/audit-a.html": report, "audit.md": audit}
+    write_files(tmp_path / "docs", files)
     theme = (ROOT / "zensical.toml").read_text().partition("[project.theme]")[2]
     site = built(tmp_path, "[project.theme]" + theme.partition("[project.plugins")[0])
     page = site / "audit" / "index.html"
@@ -94,9 +91,8 @@ def test_a_site_in_chromium_needs_no_network_and_shows_reports(
 
 
 def test_every_code_has_an_anchor_where_findings_say(tmp_path: Path) -> None:
-    (tmp_path / "docs" / "reference").mkdir(parents=True)
-    (tmp_path / "docs" / "reference" / "findings.md").write_text(pages.findings())
-    (tmp_path / "docs" / "index.md").write_text("# Home\n")
+    files = {"reference/findings.md": pages.findings(), "index.md": "# Home\n"}
+    write_files(tmp_path / "docs", files)
     *_, folder, name, _ = PAGE.split("/")
     html = (built(tmp_path) / folder / name / "index.html").read_text()
     anchors = re.findall(r"<h3 id=\"?([\w-]+)", html)
@@ -145,12 +141,10 @@ def test_commands_print_the_json_that_the_reference_describes(
     schemas = tmp_path / "reference" / "schemas"
     schemas.mkdir(parents=True)
     sections = set(re.findall(r"^## (.+)$", pages.results(), re.MULTILINE))
-    (tmp_path / "a.conf").write_text('mappings { "a.*": [{ destination: "b.$1", weight: 50% }] }')
-    (tmp_path / "streams").mkdir()
-    (tmp_path / "streams" / "T.json").write_text('{"name": "T", "mirror": {"name": "S"}}')
-    (tmp_path / "streams" / "S.json").write_text(
-        '{"name": "S", "subjects": ["b.>"], "republish": {"src": ">", "dest": "c.>"}}'
-    )
+    half = 'mappings { "a.*": [{ destination: "b.$1", weight: 50% }] }'
+    stream = {"name": "S", "subjects": ["b.>"], "republish": {"src": ">", "dest": "c.>"}}
+    mirror = {"name": "T", "mirror": {"name": "S"}}
+    write_files(tmp_path, {"a.conf": half, "streams/S.json": stream, "streams/T.json": mirror})
     warehouse = Warehouse(dir=tmp_path / "warehouse")
     versions.record(warehouse, load_mappings(tmp_path / "a.conf"), account="$G", seed=0)
     for command in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import urllib.error
 from collections.abc import Callable
@@ -10,7 +9,9 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.support.configs import HALVES
 from tests.support.dagster_processes import Webserver
+from tests.support.jobs import dumped
 
 COUNT = 500
 PASSWORD = "s3cret/p@ss:word%1"  # noqa: S105 - planted, and looked for
@@ -28,13 +29,6 @@ attributes:
   tolerance: 20
   nightly: {{ cron: "* * * * *", timezone: UTC, days: 1 }}
 """
-MAPPING = """mappings {
-  "orders.*": [
-    { destination: "orders.v1.$1", weight: 50% }
-    { destination: "orders.v2.$1", weight: 50% }
-  ]
-}
-"""
 RUNS = """{ runsOrError(limit: 50) { ... on Runs { results {
   runId status jobName tags { key value }
 } } } }"""
@@ -44,18 +38,11 @@ def make_archive(folder: Path, day: date, reports: Path) -> None:
     """An archive of COUNT messages of a day, whose schedule ticks every minute."""
     folder.mkdir(parents=True)
     (folder / "defs.yaml").write_text(YAML.format(start=day, reports=reports))
-    (folder / "mapping.conf").write_text(MAPPING)
+    (folder / "mapping.conf").write_text(HALVES)
     start = datetime.combine(day, datetime.min.time(), UTC)
-    rows = [
-        {
-            "seq": n + 1,
-            "ts": (start + timedelta(minutes=n)).isoformat(),
-            "subject": f"orders.{n}",
-            "data": "x",
-        }
-        for n in range(COUNT)
-    ]
-    (folder / "messages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    times = [(start + timedelta(minutes=n)).isoformat() for n in range(COUNT)]
+    rows = ({"seq": n, "ts": ts, "subject": f"orders.{n}"} for n, ts in enumerate(times, 1))
+    dumped(folder / "messages.jsonl", rows)
 
 
 def ask(url: str, query: str) -> Any:

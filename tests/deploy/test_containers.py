@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,12 +23,9 @@ import nats
 import pytest
 
 from tests.deploy.parts import COUNT, PASSWORD, YAML, ask, ended_runs, make_archive, until
+from tests.support.programs import ended
 
-pytestmark = [
-    pytest.mark.dagster,
-    pytest.mark.slow,
-    pytest.mark.containers,
-]
+pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.containers]
 
 ROOT = Path(__file__).parents[2]
 URL = "http://127.0.0.1:3000"
@@ -58,13 +54,7 @@ class Compose:
 
     def __call__(self, *arguments: str, fails: bool = False) -> str:
         """What a command of compose prints; its exit code is looked at."""
-        done = subprocess.run(
-            [*self.command, *arguments],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-        )
+        done = ended(*self.command, *arguments, cwd=ROOT, env=self.environment)
         assert bool(done.returncode) is fails, done.stdout + done.stderr
         return done.stdout + (done.stderr if fails else "")
 
@@ -77,7 +67,7 @@ class Compose:
 def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
     docker = shutil.which("docker")
     for asks in (["info"], ["compose", "version"]):
-        if docker is None or subprocess.run([docker, *asks], capture_output=True).returncode:
+        if docker is None or ended(docker, *asks).returncode:
             pytest.skip("no container engine with compose here")
     root = tmp_path_factory.mktemp("compose")
     root.chmod(0o755)  # the containers' user reads the archives

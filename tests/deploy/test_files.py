@@ -6,8 +6,9 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
+from collections.abc import Iterator
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import jsonschema
 import pytest
 import yaml
 
+from tests.support.programs import BIN, ended, output_of
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 SCRIPTS = sorted([*DEPLOY.glob("*.sh"), *(ROOT / "scripts").glob("*.sh"), ROOT / ".ci" / "run"])
@@ -24,17 +27,14 @@ SCRIPTS = sorted([*DEPLOY.glob("*.sh"), *(ROOT / "scripts").glob("*.sh"), ROOT /
 
 def tool(name: str) -> str:
     """A program beside the interpreter or on PATH; without it the test is skipped."""
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
+    found = shutil.which(name, path=str(BIN)) or shutil.which(name)
     if found is None:
         pytest.skip(f"{name} is not there for this platform")
     return found
 
 
-def passes(*command: str) -> str:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+passes = partial(output_of, cwd=ROOT)
+"""What a program prints that finds nothing wrong."""
 
 
 # --- Containers -----------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_compose_opens_nothing_and_waits_for_what_it_needs() -> None:
 
 def test_docker_compose_takes_it() -> None:
     docker = tool("docker")
-    if subprocess.run([docker, "compose", "version"], capture_output=True).returncode:
+    if ended(docker, "compose", "version").returncode:
         pytest.skip("docker has no compose here")
     passes(docker, "compose", "--file", "deploy/compose.yaml", "config", "--quiet")
 
@@ -122,6 +122,15 @@ def kubernetes() -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(text) if document]
 
 
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The pods of everything that runs, with its name."""
+    for document in kubernetes():
+        spec = document.get("spec", {})
+        spec = spec.get("jobTemplate", {}).get("spec", spec)
+        if "template" in spec:
+            yield document["metadata"]["name"], spec["template"]["spec"]
+
+
 def test_kubernetes_takes_the_manifests(tmp_path: Path) -> None:
     """By the schemas of two Kubernetes versions; unknown fields are refused."""
     built = tmp_path / "built.yaml"
@@ -132,12 +141,7 @@ def test_kubernetes_takes_the_manifests(tmp_path: Path) -> None:
 
 
 def test_pods_are_restricted() -> None:
-    for document in kubernetes():
-        spec = document.get("spec", {})
-        spec = spec.get("jobTemplate", {}).get("spec", spec)
-        if "template" not in spec:
-            continue
-        name, pod = document["metadata"]["name"], spec["template"]["spec"]
+    for name, pod in pods():
         assert pod["securityContext"]["runAsNonRoot"], name
         for container in pod["containers"]:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
@@ -154,14 +158,7 @@ def test_spark_settings_can_be_read() -> None:
     lines = (DEPLOY / "kubernetes" / "spark-defaults.conf").read_text().splitlines()
     settings = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
     assert all(name.startswith("spark.") for name in settings)
-    images = {
-        container["image"]
-        for document in kubernetes()
-        for container in document.get("spec", {})
-        .get("template", {})
-        .get("spec", {})
-        .get("containers", [])
-    }
+    images = {container["image"] for _, pod in pods() for container in pod["containers"]}
     assert images == {settings["spark.kubernetes.container.image"]}
     template = settings["spark.kubernetes.executor.podTemplateFile"]
     assert (ROOT / template.removeprefix("/opt/project/")).exists()
@@ -187,24 +184,17 @@ def test_the_local_workspace_loads(tmp_path: Path) -> None:
     """That of production is used by `test_production.py`."""
     shutil.copy(DEPLOY / "local" / "dagster.yaml", tmp_path)
     workspace = DEPLOY / "local" / "workspace.yaml"
-    listing = subprocess.run(
-        [sys.executable, "-m", "dagster", "sensor", "list", "--workspace", str(workspace)],
-        env=os.environ | {"DAGSTER_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert "orphaned_runs" in listing.stdout, listing.stderr
+    home = {"DAGSTER_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = (sys.executable, "-m", "dagster", "sensor", "list", "--workspace", workspace)
+    assert "orphaned_runs" in output_of(*command, env=os.environ | home)
 
 
 def test_every_variable_is_set_wherever_dagster_runs() -> None:
     """What the YAML of Dagster reads is what compose and Kubernetes give, or the secrets script."""
-    texts = [
-        (DEPLOY / "production" / name).read_text() for name in ("dagster.yaml", "workspace.yaml")
-    ]
-    read = {name for text in texts for name in re.findall(r"env: (\w+)", text)}
-    script = set(
-        re.findall(r"^export (\w+)", (DEPLOY / "with_secrets.sh").read_text(), re.MULTILINE)
-    )
+    files = [DEPLOY / "production" / name for name in ("dagster.yaml", "workspace.yaml")]
+    read = {name for file in files for name in re.findall(r"env: (\w+)", file.read_text())}
+    exports = (DEPLOY / "with_secrets.sh").read_text()
+    script = set(re.findall(r"^export (\w+)", exports, re.MULTILINE))
     compose_gives = set(compose()["services"]["code"]["environment"])
     (settings,) = [
         document["data"]
@@ -228,19 +218,14 @@ def test_secrets_reach_the_command_as_they_are(tmp_path: Path, secret: str) -> N
     environment = os.environ | {
         "POSTGRES_PASSWORD_FILE": str(tmp_path / "password"),
         "DAGSTER_POSTGRES_HOST": "postgres.example.com",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{BIN}:{os.environ['PATH']}",
     }
-    script = str(DEPLOY / "with_secrets.sh")
-    done = subprocess.run(
-        [script, sys.executable, "-c", show], env=environment, capture_output=True, text=True
-    )
-    assert done.stdout.splitlines() == [secret, secret], done.stderr
+    told = output_of(DEPLOY / "with_secrets.sh", sys.executable, "-c", show, env=environment)
+    assert told.splitlines() == [secret, secret]
 
 
 def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
     environment = os.environ | {"POSTGRES_PASSWORD_FILE": str(tmp_path / "none")}
-    done = subprocess.run(
-        [str(DEPLOY / "with_secrets.sh"), "true"], env=environment, capture_output=True, text=True
-    )
+    done = ended(DEPLOY / "with_secrets.sh", "true", env=environment)
     assert done.returncode == 2
     assert "cannot be read" in done.stderr

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -27,16 +26,13 @@ from pyiceberg.catalog import load_catalog
 
 from tests.deploy.parts import COUNT, PASSWORD, ask, ended_runs, make_archive, runs_that, until
 from tests.support.postgres import Postgres, postgres
+from tests.support.programs import BIN, ended, output_of
 from tests.support.spark_cluster import Cluster, Daemon, daemon, free_port, spark_cluster
 
-pytestmark = [
-    pytest.mark.dagster,
-    pytest.mark.slow,
-    pytest.mark.cluster,
-]
+pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.cluster]
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
+WITH_SECRETS = str(ROOT / "deploy" / "with_secrets.sh")
 
 
 @dataclass
@@ -59,10 +55,7 @@ class Production:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """A command with the secrets, as the docs have it."""
-        script = str(ROOT / "deploy" / "with_secrets.sh")
-        return subprocess.run(
-            [script, *command], cwd=ROOT, env=self.environment, capture_output=True, text=True
-        )
+        return ended(WITH_SECRETS, *command, cwd=ROOT, env=self.environment)
 
     def rows(self) -> list[dict[str, Any]]:
         """What the table of the archive has, by the catalog in Postgres."""
@@ -108,9 +101,8 @@ def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]
         made = Production(root, home, url, code_port, environment, database, cluster, day, {})
 
         def serve(name: str, *command: str) -> None:
-            script = str(ROOT / "deploy" / "with_secrets.sh")
             made.daemons[name] = running.enter_context(
-                daemon([script, *command], root / f"{name}.log", environment, project)
+                daemon([WITH_SECRETS, *command], root / f"{name}.log", environment, project)
             )
 
         serve(
@@ -205,29 +197,19 @@ def test_a_backup_is_restored(production: Production) -> None:
     assert len(dumps) == len(restores) == 2
     environment = os.environ | production.database.environment()
 
-    def shell(command: str) -> None:
-        done = subprocess.run(
-            command.split(), cwd=production.root, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-
     for command in dumps:
-        shell(command)
+        output_of(*command.split(), cwd=production.root, env=environment)
     with production.database.connect("catalog") as connection:
         connection.cursor().execute("TRUNCATE iceberg_tables")
     for command in restores:
-        shell(command)
+        output_of(*command.split(), cwd=production.root, env=environment)
     assert production.rows() == before
 
 
 def test_the_password_is_nowhere(production: Production) -> None:
     """Not in logs, metadata, reports, tables or what Dagster keeps in its database."""
-    dump = subprocess.run(
-        ["pg_dump", "dagster"],
-        env=os.environ | production.database.environment(),
-        capture_output=True,
-        check=True,
-    ).stdout
+    environment = os.environ | production.database.environment()
+    dump = output_of("pg_dump", "dagster", env=environment, text=False)
     (production.root / "everything.sql").write_bytes(dump)
     needles = [PASSWORD.encode(), quote(PASSWORD, safe="").encode()]
     found = [

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import sys
 import time
 import urllib.parse
@@ -22,6 +21,7 @@ import yaml
 from tests.deploy.test_monitoring import DASHBOARD, FOLDER, RULES
 from tests.support.dagster_processes import environment
 from tests.support.dagster_project import Project, empty_project
+from tests.support.programs import output_of
 from tests.support.spark_cluster import daemon, free_port
 
 PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
@@ -65,10 +65,8 @@ CASES: list[Any] = [
 
 
 def test_the_rules_are_rules() -> None:
-    command = [str(PROMTOOL), "check", "rules", "--lint=all", "--lint-fatal"]
-    done = subprocess.run([*command, FOLDER / "rules.yaml"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(RULES)} rules found" in done.stdout
+    command = (str(PROMTOOL), "check", "rules", "--lint=all", "--lint-fatal")
+    assert f"{len(RULES)} rules found" in output_of(*command, FOLDER / "rules.yaml")
 
 
 @pytest.mark.parametrize(("alert", "series", "silent", "fires", "labels"), CASES)
@@ -101,8 +99,7 @@ def test_alerts_fire_when_they_should(
     file = tmp_path / "test.yaml"
     rules = str(FOLDER / "rules.yaml")
     file.write_text(yaml.safe_dump({"rule_files": [rules], "tests": [test]}))
-    done = subprocess.run([str(PROMTOOL), "test", "rules", file], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of(str(PROMTOOL), "test", "rules", file)
 
 
 def test_every_alert_has_a_case() -> None:
@@ -124,21 +121,17 @@ def test_prometheus_answers_every_panel(tmp_path: Path, monkeypatch: pytest.Monk
 
 def _scraped(project: Project, folder: Path) -> None:
     port, served = free_port(), free_port()
-    (folder / "prometheus.yml").write_text(
-        yaml.safe_dump(
-            {
-                "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-                "rule_files": [str(FOLDER / "rules.yaml")],
-                "scrape_configs": [
-                    {
-                        "job_name": "nats-transform",
-                        "honor_labels": True,
-                        "static_configs": [{"targets": [f"127.0.0.1:{served}"]}],
-                    }
-                ],
-            }
-        )
-    )
+    scraped = {
+        "job_name": "nats-transform",
+        "honor_labels": True,
+        "static_configs": [{"targets": [f"127.0.0.1:{served}"]}],
+    }
+    settings = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(FOLDER / "rules.yaml")],
+        "scrape_configs": [scraped],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
     exporter = [sys.executable, "-m", "orchestration.metrics", "--port", str(served)]
     prometheus = [str(PROMETHEUS), "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
     prometheus.append(f"--web.listen-address=127.0.0.1:{port}")

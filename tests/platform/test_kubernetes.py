@@ -17,8 +17,9 @@ from jobs.jetstream.process import NatsServer
 from tests.deploy.test_files import passes, tool
 from tests.support.killing import killing, work_in
 from tests.support.kubernetes_api import KubernetesApi, Manifest, kubernetes_api
+from tests.support.programs import ended
 from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
-from tests.support.streams import new_stream
+from tests.support.streams import new_stream, settings_of_ingest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -78,9 +79,7 @@ def submit(api: KubernetesApi, folder: Path, job: str, *more: str) -> Any:
     command += ["--deploy-mode", "client", "--properties-file", str(SETTINGS)]
     command += [word for pair in HERE.items() for word in ("--conf", "=".join(pair))]
     command += [*more, str(ROOT / "deploy" / "spark_job.py"), job, f"{job}.json"]
-    done = subprocess.run(
-        command, env=os.environ | IMAGE, cwd=folder, capture_output=True, text=True
-    )
+    done = ended(*command, env=os.environ | IMAGE, cwd=folder)
     logs = "".join(log.read_text() for log in folder.glob("*.log"))
     assert done.returncode == 0, f"{api.refused}\n{logs[-3000:]}\n{done.stderr[-5000:]}"
     return json.loads(done.stdout.splitlines()[-1])
@@ -90,12 +89,7 @@ def test_executors_as_pods(nats_server: NatsServer, tmp_path: Path) -> None:
     """What deploy/entrypoint.sh starts in a pod does the job; the pod is valid and restricted."""
     stream = new_stream(nats_server)
     stream.count(1000)
-    settings = {
-        "stream": stream.name,
-        "server": {"servers": stream.server.url},
-        "warehouse": {"dir": str(tmp_path / "warehouse")},
-    }
-    (tmp_path / "ingest.json").write_text(json.dumps(settings))
+    settings_of_ingest(tmp_path, nats_server, stream.name)
     with pods(tmp_path) as api:
         assert submit(api, tmp_path, "ingest")["messages"] == 1000
     logs = "".join(log.read_text() for log in tmp_path.glob("*.log"))

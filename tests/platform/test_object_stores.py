@@ -37,16 +37,17 @@ from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
 from jobs.warehouse import specs, staging, tables, versions
-from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.backup.archive import read_head, read_messages
 from tests.support.archive import Row, message, staged
 from tests.support.command import nats_transform as invoke
+from tests.support.configs import HALVES
 from tests.support.exporting import Exporting
-from tests.support.jobs import HERE
+from tests.support.jobs import HERE, dumped, ingested, transformed
 from tests.support.kept import kept_of
 from tests.support.object_stores import BUCKET, ObjectStore, azure, gcs, s3
 from tests.support.refused import refused
 from tests.support.rest_catalog import CREDENTIAL, SCOPE, WAREHOUSE, Catalog, rest_catalog
+from tests.support.rules import mappings
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 STORES = [
@@ -152,23 +153,17 @@ def test_erasure(store: Store, tmp_path: Path) -> None:
     names = {1: "a", 2: "secret", 3: "b", 4: "secret"}
     dump = tmp_path / "dump.jsonl"
     dump.write_text("".join(line % (n, 1 + n // 4, who, who) for n, who in names.items()))
-    settings = IngestSettings(stream="S", jsonl=str(dump), warehouse=store.warehouse)
-    ingest(HERE, settings)
-    mappings = AccountMappings([Mapping("u.*", [Destination("v.$1")])])
+    ingested(store.warehouse, dump)
     for branch in (None, "next"):
-        there = store.warehouse.model_copy(update={"branch": branch})
-        given = TransformSettings(stream="S", mapping=Path("-"), warehouse=there)
-        assert transform(HERE, given, mappings).refused is None
+        transformed(store.warehouse, mappings({"u.*": "v.$1"}), branch)
     which = EraseSettings(
         stream="S", subject="u.secret", reason="r", yes=True, warehouse=store.warehouse
     )
     result = erase(HERE, which)
     assert (result.messages, result.refused) == (2, None)
-    assert {name: its.rewritten for name, its in result.tables.items()} == {
-        "messages": 2,
-        "transformed_messages": 4,
-    }
-    assert (ingest(HERE, settings).added, sequences(store)) == (0, [1, 3])
+    rewritten = {name: its.rewritten for name, its in result.tables.items()}
+    assert rewritten == {"messages": 2, "transformed_messages": 4}
+    assert (ingested(store.warehouse, dump).added, sequences(store)) == (0, [1, 3])
     for path in store.names():
         data = store.files.open_input_file(path).read()
         assert b"secret" not in data
@@ -200,11 +195,11 @@ def test_ingest_and_transform_need_no_jar(
         assert (added.messages, added.files_read) == (20, dumps)
     assert sequences(store) == list(range(1, 21))
     settings = TransformSettings(stream="S", mapping=Path("-"), warehouse=store.warehouse)
-    mappings = AccountMappings([Mapping("a", [Destination("b.{{partition(3)}}")])])
-    result = transform(where, settings, mappings)
+    rules = mappings({"a": "b.{{partition(3)}}"})
+    result = transform(where, settings, rules)
     assert (result.messages, result.fates["mapped"], result.engine) == (20, 20, engine)
     there = tables.open_table(store.warehouse, specs.TRANSFORMED).scan().to_arrow()
-    outcomes = {n: mappings.replay("a", stream="S", seq=n).subject for n in range(1, 21)}
+    outcomes = {n: rules.replay("a", stream="S", seq=n).subject for n in range(1, 21)}
     pairs = zip(there["seq"].to_pylist(), there["mapped_subject"].to_pylist(), strict=True)
     assert dict(pairs) == outcomes
     publish, late = gate.publish, set[str]()
@@ -213,12 +208,12 @@ def test_ingest_and_transform_need_no_jar(
         """Comes to the gate while another run passes it."""
         monkeypatch.setattr(gate, "publish", publish)
         late.update(names(files))
-        transform(where, settings, mappings)
+        transform(where, settings, rules)
         return publish(spark, table, files, *given, **more)
 
     monkeypatch.setattr(gate, "publish", overtaken)
     with pytest.raises(ConcurrentWrite):
-        transform(where, settings, mappings)
+        transform(where, settings, rules)
     assert late
     assert not late & store.names()
 
@@ -247,11 +242,8 @@ def test_all_commands_say_what_they_say_in_a_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"subject": f"a.{n}", "ts": f"2026-03-01T{n // 60:02}:00Z"} for n in range(600)]
-    (tmp_path / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "mapping.conf").write_text(
-        'mappings { "a.*": [ { destination: "b.$1", weight: 50% }, '
-        '{ destination: "c.$1", weight: 50% } ] }'
-    )
+    dumped(tmp_path / "dump.jsonl", rows)
+    (tmp_path / "mapping.conf").write_text(HALVES.replace("orders", "a"))
     told = {}
     for where in (("--catalog", "store"), ("--warehouse", "folder")):
         for command in COMMANDS:
@@ -278,7 +270,6 @@ def test_a_commit_that_fails_keeps_its_files(
     store: Store, before: int | None, after: int | None, rows: int
 ) -> None:
     """Whether it was done is not known: what it may have made part of the table must stay."""
-    assert store.rest is not None
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
     files = staged(table, messages(range(1, 11)))
     store.rest.failing, store.rest.failing_after = before, after
@@ -292,7 +283,6 @@ def test_a_commit_that_fails_keeps_its_files(
 @ONLY_REST
 def test_the_catalog_refuses_a_commit_that_another_overtook(store: Store) -> None:
     """The job looked at the table, and found it as it was; only the catalog can know better."""
-    assert store.rest is not None
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
     late = staged(table, messages(range(1, 11)))
     other = tables.open_table(store.warehouse, specs.MESSAGES)
@@ -307,7 +297,6 @@ def test_the_catalog_refuses_a_commit_that_another_overtook(store: Store) -> Non
 
 @ONLY_REST
 def test_a_job_outlives_its_token(store: Store) -> None:
-    assert store.rest is not None
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
     files = staged(table, messages(range(1, 11)))
     store.rest.tokens.clear()
@@ -366,8 +355,8 @@ def test_a_table_that_is_let_go_keeps_nothing(store: Store) -> None:
 
 def test_mapping_versions(store: Store) -> None:
     for weight in (30, 60, 30):
-        mapping = Mapping("a.*", [Destination("b.$1", weight)])
-        versions.record(store.warehouse, AccountMappings([mapping]), account="$G", seed=0)
+        rules = mappings({"a.*": [("b.$1", weight)]})
+        versions.record(store.warehouse, rules, account="$G", seed=0)
     assert len(versions.read(store.warehouse)) == 2
 
 

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import sysconfig
 import venv
@@ -21,8 +20,9 @@ import pytest
 
 from jobs.jetstream.process import NatsServer
 from tests.support.killing import killing, work_in
+from tests.support.programs import ended, output_of
 from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
-from tests.support.streams import new_stream
+from tests.support.streams import new_stream, settings_of_ingest
 from tests.support.yarn import Yarn, java_home, yarn
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -73,10 +73,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shipped") / "checkout"
     checkout(folder)
     for pattern in ("python -m pip wheel ", r"tar -czf environment\.tar\.gz "):
-        made = subprocess.run(
-            command_of(pattern), cwd=folder, env=on_host(), capture_output=True, text=True
-        )
-        assert made.returncode == 0, made.stderr
+        output_of(*command_of(pattern), cwd=folder, env=on_host())
     (wheel,) = (folder / "build").glob("*.whl")
     wheel.rename(folder / "build" / "nats_transform.zip")
     return folder
@@ -111,12 +108,10 @@ def submit(cluster: Yarn, shipped: Path, folder: Path, job: str) -> Any:
     words = [re.sub(r"(?<=\.JAVA_HOME=).*", java_home(), word) for word in words]
     ours = HERE | {"spark.yarn.stagingDir": str(folder / "staging")}
     options = [word for pair in ours.items() for word in ("--conf", "=".join(pair))]
-    done = subprocess.run(
-        [command, *options, *words, job, str(folder / f"{job}.json")],
+    done = ended(
+        *(command, *options, *words, job, folder / f"{job}.json"),
         cwd=shipped,
         env=on_host() | {"HADOOP_CONF_DIR": str(cluster.conf)},
-        capture_output=True,
-        text=True,
     )
     logs = "".join(container.log for container in cluster.containers)
     assert done.returncode == 0, f"{cluster.refused}\n{logs[-5000:]}\n{done.stderr[-5000:]}"
@@ -130,13 +125,7 @@ def test_executors_in_containers(
     """By the commands of the docs: the archive's Python runs in containers, the ingest is right."""
     stream = new_stream(nats_server)
     stream.count(COUNT)
-    settings = {
-        "stream": stream.name,
-        "server": {"servers": stream.server.url},
-        "warehouse": {"dir": str(tmp_path / "warehouse")},
-        "readers": 2,
-    }
-    (tmp_path / "ingest.json").write_text(json.dumps(settings))
+    settings_of_ingest(tmp_path, nats_server, stream.name, readers=2)
     assert submit(cluster, shipped, tmp_path, "ingest")["messages"] == COUNT
     assert not cluster.refused
     assert cluster.final == "SUCCEEDED"

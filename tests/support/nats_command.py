@@ -24,8 +24,9 @@ ROOT = Path(__file__).parents[2]
 _AT_ONCE = 500
 
 
-def install(folder: Path) -> None:
-    """Puts the program into a folder that is on PATH."""
+def environment(folder: Path) -> dict[str, str]:
+    """What the commands of a page need: this program, in a new folder, and ours on PATH."""
+    folder.mkdir()
     program = folder / "nats"
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
@@ -35,6 +36,8 @@ def install(folder: Path) -> None:
     command = shlex.join([sys.executable, "-c", code])
     program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     program.chmod(0o755)
+    path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return os.environ | {"PATH": path, "COLUMNS": "100"}
 
 
 def main(arguments: Sequence[str]) -> None:
