@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ended
 from tests.test_repository import tracked_files
 
 ROOT = Path(__file__).parents[1]
@@ -20,9 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a command with this environment and nothing else in it."""
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
-    )
+    return ended(*command, cwd=cwd, env=environment)
 
 
 def executable(path: Path, script: str) -> Path:

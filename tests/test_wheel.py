@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import subprocess
@@ -20,9 +19,12 @@ from nats_transform.kernel.build import platform_tag
 from tests.conformance.client import Client
 from tests.support.censuses import census_file
 from tests.support.configs import CANARY
+from tests.support.files import save_context, write_files
 from tests.support.libraries import read_library
+from tests.support.programs import ended, output_of
 
 ROOT = Path(__file__).parents[1]
+OURS = ("jobs", "cli", "orchestration", "expectations")
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +38,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open(shared / "dist.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not list(folder.glob("*.whl")):
-            built = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert built.returncode == 0, built.stdout + built.stderr
+            output_of(*command)
     return next(folder.glob("*.whl"))
 
 
@@ -45,16 +46,21 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and the packages of its base, linked from our own."""
     home = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install"]
-    subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
-    packages = next(home.glob("lib/python*/site-packages"))
+    packages = installed(wheel, home)
     for name in distributions():
         found = distribution(name)
         for top in {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
             if not (packages / top).exists():
                 (packages / top).symlink_to(Path(str(found.locate_file(top))).resolve())
     return home
+
+
+def installed(wheel: Path, home: Path) -> Path:
+    """Where the packages are of a new environment that has the wheel and nothing else."""
+    output_of(sys.executable, "-m", "venv", "--without-pip", home)
+    pip = (sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install")
+    output_of(*pip, "--quiet", "--no-deps", "--no-index", wheel)
+    return next(home.glob("lib/python*/site-packages"))
 
 
 def distributions(of_extra: str = "") -> set[str]:
@@ -70,7 +76,6 @@ def distributions(of_extra: str = "") -> set[str]:
             if re.search(r"(platform_|sys_platform|python_version|implementation)", marker):
                 continue  # for another machine; cffi's parser is needed to build only
             match = re.match(r"([\w.-]+)(?:\[(\w+)\])?", requirement.strip())
-            assert match is not None
             needed = match[1], match[2] or ""
             if needed not in found:
                 found.add(needed)
@@ -80,18 +85,13 @@ def distributions(of_extra: str = "") -> set[str]:
 
 def run(environment: Path, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    command = [str(environment / "bin" / arguments[0]), *arguments[1:]]
-    return subprocess.run(
-        command, cwd=folder, env=clean, capture_output=True, text=True, check=False
-    )
+    return ended(environment / "bin" / arguments[0], *arguments[1:], cwd=folder, env=clean)
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with packages that are called as the folders of this repository are."""
-    for name in ("jobs", "cli", "orchestration", "expectations"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("MINE = True\n")
+    write_files(tmp_path, {f"{name}/__init__.py": "MINE = True\n" for name in OURS})
     (tmp_path / "server.conf").write_text(CANARY)
     return tmp_path
 
@@ -157,15 +157,11 @@ def test_a_wheel_for_every_platform(wheel: Path, tmp_path: Path, tag: str) -> No
     home = tmp_path / "home"
     home.mkdir()
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
-    built = subprocess.run(
-        [*pip, f"--config-settings=--build-option=--plat-name={tag}", str(sdist)],
+    output_of(
+        *(*pip, f"--config-settings=--build-option=--plat-name={tag}", sdist),
         cwd=tmp_path,
         env={"PATH": "/nonexistent", "HOME": str(home), "PIP_NO_CACHE_DIR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
-    assert built.returncode == 0, built.stdout + built.stderr
     assert not [*home.iterdir()]
     (made,) = tmp_path.glob("*.whl")
     inspect(made, tag)
@@ -185,16 +181,14 @@ def test_a_wheel_for_every_platform(wheel: Path, tmp_path: Path, tag: str) -> No
 def test_commands_of_the_base(
     environment: Path, project: Path, arguments: list[str], answer: str
 ) -> None:
-    ended = run(environment, "nats-transform", *arguments, folder=project)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert answer in ended.stdout
+    done = run(environment, "nats-transform", *arguments, folder=project)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert answer in done.stdout
 
 
 def test_a_census_is_tried_with_the_base(environment: Path, project: Path) -> None:
     census_file(project / "census.parquet", {b"orders.7": 3, b"x": 1})
-    (project / "streams").mkdir()
-    stream = '{"name": "ORDERS", "subjects": ["orders.*"]}'
-    (project / "streams" / "ORDERS.json").write_text(stream)
+    write_files(project, {"streams/ORDERS.json": {"name": "ORDERS", "subjects": ["orders.*"]}})
     given = ("--census", "census.parquet", "--candidate", "server.conf")
     for command, more, told in (
         ("dry-run", ("--fail-on", "never", "--report", "page.html"), "ORDERS: 4 messages"),
@@ -204,9 +198,9 @@ def test_a_census_is_tried_with_the_base(environment: Path, project: Path) -> No
             "1. Let streams store",
         ),
     ):
-        ended = run(environment, "nats-transform", command, *given, *more, folder=project)
-        assert (ended.returncode, ended.stderr) == (0, "")
-        assert ended.stdout.startswith(told)
+        done = run(environment, "nats-transform", command, *given, *more, folder=project)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(told)
     assert "README.md" in {file.name for file in (project / "plan").iterdir()}
 
 
@@ -224,15 +218,13 @@ def test_the_first_command_of_the_readme_with_the_base(
             client.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{subject}.*"]})
             for number in range(10):
                 client.request(f"{subject}.{number}")
-        contexts = project / "config" / "nats" / "context"
-        contexts.mkdir(parents=True)
-        (contexts / "prod.json").write_text(json.dumps({"url": server.url}))
+        save_context(project / "config", "prod", url=server.url)
         monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "config"))
-        ended = run(environment, "nats-transform", *line.split(), folder=project)
-    assert (ended.returncode, ended.stderr) == (1, "")
-    assert ended.stdout.startswith("all streams: 30 messages under 30 subjects, as they are now")
-    assert "in BILLS, ORDERS, USERS" in ended.stdout
-    assert "error not-captured: stream ORDERS" in ended.stdout
+        done = run(environment, "nats-transform", *line.split(), folder=project)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("all streams: 30 messages under 30 subjects, as they are now")
+    assert "in BILLS, ORDERS, USERS" in done.stdout
+    assert "error not-captured: stream ORDERS" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -247,10 +239,10 @@ def test_the_first_command_of_the_readme_with_the_base(
 def test_a_missing_extra_is_named(
     environment: Path, project: Path, arguments: list[str], extra: str
 ) -> None:
-    ended = run(environment, "nats-transform", *arguments, folder=project)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert len(ended.stderr.splitlines()) == 1
-    assert f"pip install 'nats-transform[{extra}]'" in ended.stderr
+    done = run(environment, "nats-transform", *arguments, folder=project)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert f"pip install 'nats-transform[{extra}]'" in done.stderr
 
 
 def test_extras_bring_what_is_said_of_them() -> None:
@@ -267,8 +259,8 @@ def test_lives_beside_packages_of_the_same_names(environment: Path, project: Pat
         "import jobs, cli, nats_transform.jobs.ending as ending, nats_transform.cli.main\n"
         "print(jobs.MINE, cli.MINE, ending.__name__)"
     )
-    ended = run(environment, "python", "-c", code, folder=project)
-    assert (ended.stdout, ended.stderr) == ("True True nats_transform.jobs.ending\n", "")
+    done = run(environment, "python", "-c", code, folder=project)
+    assert (done.stdout, done.stderr) == ("True True nats_transform.jobs.ending\n", "")
 
 
 @pytest.mark.slow
@@ -287,10 +279,8 @@ def test_component_beside_packages_of_the_same_names(wheel: Path, project: Path)
         "assert jobs.MINE and not {'jobs.ingest', 'orchestration.components'} & set(sys.modules)\n"
         "print(SubjectArchive.__module__)\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-I", "-c", code], cwd=project, capture_output=True, text=True, check=False
-    )
-    assert ended.stdout == "nats_transform.orchestration.components.subject_archive\n", ended.stderr
+    told = output_of(sys.executable, "-I", "-c", code, cwd=project)
+    assert told == "nats_transform.orchestration.components.subject_archive\n"
 
 
 USERS_SAMPLE = """
@@ -306,8 +296,7 @@ def test_types_reach_the_user(environment: Path, project: Path) -> None:
     """The types of the library hold for a user's own code: `py.typed` is in the wheel."""
     (project / "sample.py").write_text(USERS_SAMPLE)
     interpreter = f"--python-executable={environment / 'bin' / 'python'}"
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", interpreter, "sample.py"]
-    checked = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-    lines = checked.stdout.splitlines()
-    assert len(lines) == 2, checked.stdout
+    command = (sys.executable, "-m", "mypy", "--strict", "--config-file=", interpreter)
+    lines = ended(*command, "sample.py", cwd=project).stdout.splitlines()
+    assert len(lines) == 2, lines
     assert lines[0].startswith("sample.py:5: error: Incompatible types in assignment")

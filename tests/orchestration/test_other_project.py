@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from scripts.sessions import blocks
 from tests.support.dagster_project import MAPPING, write_messages
+from tests.support.files import edit, write_files
+from tests.support.programs import BIN, output_of
+from tests.test_wheel import installed
 from tests.test_wheel import wheel as wheel
 
 pytestmark = [pytest.mark.dagster, pytest.mark.slow]
 
 PAGE = Path(__file__).parents[2] / "docs" / "orchestration.md"
-BIN = Path(sys.executable).parent
 
 
 @pytest.fixture
 def python(wheel: Path, tmp_path: Path) -> Path:
     """The Python of a new environment: the wheel, and beside it what its extra `dagster` brings."""
     home = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install"]
-    subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
-    packages = next(home.glob("lib/python*/site-packages"))
+    packages = installed(wheel, home)
     # The folder alone: what .pth files in it add, such as this checkout, does not come along.
     packages.joinpath("beside.pth").write_text(str(Path(pytest.__file__).parents[1]) + "\n")
     packages.joinpath("shop.pth").write_text(str(tmp_path / "shop" / "src") + "\n")
@@ -47,17 +44,14 @@ def test_scaffolded_checked_and_materialized(python: Path, tmp_path: Path) -> No
     (tmp_path / "home" / "dagster.yaml").write_text("telemetry: { enabled: false }\n")
 
     def run(*command: str, folder: Path = tmp_path / "shop") -> str:
-        done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return output_of(*command, cwd=folder, env=clean)
 
     def dg(*arguments: str) -> str:
         return run(str(python), "-W", "ignore", "-m", "dagster_dg_cli.cli", *arguments)
 
     run(str(BIN / "create-dagster"), "project", "shop", "--no-uv-sync", folder=tmp_path)
-    for name in ("jobs", "orchestration"):
-        (tmp_path / "shop" / "src" / name).mkdir()
-        (tmp_path / "shop" / "src" / name / "__init__.py").write_text("MINE = True\n")
+    mine = {f"{name}/__init__.py": "MINE = True\n" for name in ("jobs", "orchestration")}
+    write_files(tmp_path / "shop" / "src", mine)
     assert "nats_transform.dagster.SubjectArchive" in dg("list", "components")
     added = {block.title: block.text for block in blocks(PAGE.read_text(encoding="utf-8"))}
     ours = tmp_path / "shop" / "src" / "shop" / "components" / "our_archive.py"
@@ -72,10 +66,8 @@ def test_scaffolded_checked_and_materialized(python: Path, tmp_path: Path) -> No
     folder = tmp_path / "shop" / "src" / "shop" / "defs" / "orders"
     file = folder / "defs.yaml"
     source = "    - server: nats://127.0.0.1:4222\n"
-    assert source in file.read_text()
-    file.write_text(file.read_text().replace(source, "    - jsonl: messages.jsonl\n"))
-    file.write_text(file.read_text().replace("2026-01-01", "2026-03-01") + "  tolerance: 15\n")
-    file.write_text(file.read_text().replace("  tolerance: 1.0\n", ""))
+    edit(file, (source, "    - jsonl: messages.jsonl\n"), ("2026-01-01", "2026-03-01"))
+    edit(file, ("  tolerance: 1.0\n", "  tolerance: 15\n"))
     (folder / "mapping.conf").write_text(MAPPING)
     write_messages(folder / "messages.jsonl", 40)
     for name in ("people.py", "unmapped.py"):
@@ -101,7 +93,4 @@ def test_scaffolded_checked_and_materialized(python: Path, tmp_path: Path) -> No
         "table = tables.open_table(warehouse, specs.TRANSFORMED)\n"
         "print(jobs.MINE, table.scan().to_arrow().num_rows, specs.__name__)"
     )
-    there = tmp_path / "shop"
-    assert run(str(python), "-c", count, folder=there) == (
-        "True 20 nats_transform.jobs.warehouse.specs\n"
-    )
+    assert run(str(python), "-c", count) == "True 20 nats_transform.jobs.warehouse.specs\n"
