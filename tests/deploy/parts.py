@@ -41,7 +41,10 @@ def make_archive(folder: Path, day: date, reports: Path) -> None:
     (folder / "mapping.conf").write_text(HALVES)
     start = datetime.combine(day, datetime.min.time(), UTC)
     times = [(start + timedelta(minutes=n)).isoformat() for n in range(COUNT)]
-    rows = ({"seq": n, "ts": ts, "subject": f"orders.{n}"} for n, ts in enumerate(times, 1))
+    rows = (
+        {"seq": n, "ts": ts, "subject": f"orders.{n - 1}", "data": "x"}
+        for n, ts in enumerate(times, 1)
+    )
     dumped(folder / "messages.jsonl", rows)
 
 
