@@ -15,7 +15,7 @@ import pytest
 from tests.support.command import printed
 from tests.support.configs import SHOP
 from tests.support.jobs import dumped
-from tests.support.programs import in_python
+from tests.support.programs import printed_in_python
 
 PAGE = (Path(__file__).parents[1] / "docs" / "expectations.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -71,6 +71,5 @@ def test_the_page_works_in_a_project_that_is_not_ours(
     moved = pa.array(["paid.9.x"] * len(rows))
     pq.write_table(rows.set_column(place, rows.schema.field(place), moved), folder / "wrong")
     quiet = os.environ | {"PYTHONWARNINGS": "ignore"}
-    _, out, err = in_python(AGAIN, good, folder / "wrong", env=quiet)
-    assert out.split() == ["True", "False"], err
+    assert printed_in_python(AGAIN, good, folder / "wrong", env=quiet).split() == ["True", "False"]
     assert list((folder / "quality/gx/uncommitted/data_docs").rglob("*.html"))

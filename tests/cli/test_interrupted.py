@@ -110,9 +110,9 @@ with ended_by_signals("ours"):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_finalizer_swallows_no_signal(number: int, handler: tuple[str, ...]) -> None:
     """Python prints what is raised in one, and goes on."""
-    code, _, err = in_python(IN_A_FINALIZER, str(int(number)), *handler, timeout=60)
+    done = in_python(IN_A_FINALIZER, int(number), *handler, timeout=60)
     told = "ours: interrupted\n" if number == signal.SIGINT else ""
-    assert (code, err) == (128 + number, told)
+    assert (done.returncode, done.stderr) == (128 + number, told)
 
 
 IN_SPARK = ("--master", "local[1]")

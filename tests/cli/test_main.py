@@ -234,8 +234,8 @@ with ended_by_signals("program"):
 
 
 def test_an_end_within_a_task_of_asyncio_is_quiet() -> None:
-    code, _, err = in_python(IN_A_TASK)
-    assert (code, err) == (143, "")
+    done = in_python(IN_A_TASK)
+    assert (done.returncode, done.stderr) == (143, "")
 
 
 def mapping() -> subprocess.Popen[bytes]:
@@ -310,7 +310,7 @@ def test_the_collector_is_off_until_a_command_is_imported() -> None:
         "sys.argv = ['nats-transform', 'map', '*', 'x.$1', 'a']\n"
         "main()"
     )
-    assert in_python(code) == (0, "True True\n", "")
+    assert printed_in_python(code) == "True True\n"
 
 
 def test_a_closed_standard_output_is_no_stack_trace() -> None:

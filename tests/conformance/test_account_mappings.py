@@ -26,9 +26,9 @@ from tests import cases
 from tests.conformance.client import Client
 from tests.conformance.generate import Generator, agrees
 from tests.nats_transform.mappings.test_mapping import end_of
+from tests.support.files import written
 from tests.support.refused import refused
 from tests.support.server_check import checked
-from tests.support.written import written
 
 pytestmark = pytest.mark.server
 

@@ -17,7 +17,7 @@ from nats_transform.audit import Verdict
 from tests.conformance.client import Client
 from tests.jobs.audit.rehearsal import HERE
 from tests.support.archive import Row, archive, message
-from tests.support.written import written
+from tests.support.files import written
 
 pytestmark = [pytest.mark.server]
 

@@ -15,8 +15,8 @@ from tests import cases
 from tests.conformance.client import Client
 from tests.conformance.generate import Generator
 from tests.conformance.test_account_mappings import quoted
+from tests.support.files import written
 from tests.support.server_check import checked
-from tests.support.written import written
 
 pytestmark = pytest.mark.server
 

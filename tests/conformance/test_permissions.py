@@ -11,9 +11,9 @@ from nats_transform.config import parse_server_config
 from nats_transform.config.permissions import users_of
 from nats_transform.errors import InvalidConfig
 from tests.conformance.client import Client
+from tests.support.files import written
 from tests.support.refused import refused
 from tests.support.server_check import checked
-from tests.support.written import written
 
 pytestmark = pytest.mark.server
 

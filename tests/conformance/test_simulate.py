@@ -28,7 +28,7 @@ from nats_transform.kernel import compile_mappings
 from nats_transform.streams.source import bucket_source
 from tests.conformance.client import Client
 from tests.support.archive import columns, message
-from tests.support.written import written
+from tests.support.files import written
 
 pytestmark = pytest.mark.server
 

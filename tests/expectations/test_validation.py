@@ -32,8 +32,8 @@ from tests.expectations.tables import (
 )
 from tests.support.archive import Row
 from tests.support.browser import Browser
-from tests.support.fresh_python import done_by
 from tests.support.hostile import HOSTILE, RAW, look_at
+from tests.support.programs import printed_in_python
 from tests.support.rules import mappings
 
 ARCHIVED = messages()
@@ -295,8 +295,8 @@ print(digest(rows))
 @pytest.mark.parametrize("master", ["local[1]", "local[4]", "local-cluster[2,1,1024]"])
 def test_the_size_of_the_cluster_does_not_show(master: str) -> None:
     env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
-    found = done_by(TRANSFORM_ELSEWHERE, master, cwd=Path(__file__).parents[2], env=env)
-    assert found.stdout.strip() == table_digest(WRITTEN)
+    found = printed_in_python(TRANSFORM_ELSEWHERE, master, cwd=Path(__file__).parents[2], env=env)
+    assert found.strip() == table_digest(WRITTEN)
 
 
 def test_values_in_the_page_of_a_users_suite_are_text(tmp_path: Path) -> None:

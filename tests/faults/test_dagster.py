@@ -23,9 +23,9 @@ from jobs.warehouse import specs, tables
 from nats_transform.spark import digest
 from tests.support.dagster_processes import BIN, ONE_WRITER, Webserver, environment, webserver
 from tests.support.dagster_project import DAYS, Project, empty_project
+from tests.support.files import written
 from tests.support.postgres import postgres
 from tests.support.spark_cluster import Daemon, daemon, family, free_port
-from tests.support.written import written
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.slow]
 

@@ -49,13 +49,13 @@ from tests.support.archive import sequences
 from tests.support.command import nats_transform
 from tests.support.disks import fill, small_disk
 from tests.support.exporting import Exporting
+from tests.support.files import written
 from tests.support.jobs import HERE, dumped
 from tests.support.network import network
 from tests.support.postgres import postgres
 from tests.support.refused import refused
 from tests.support.saying import says
 from tests.support.streams import Stream, column_of, new_stream
-from tests.support.written import written
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -23,9 +23,9 @@ import pytest
 
 from nats_transform.backup.s2 import IDENTIFIER, LARGEST_BLOCK, chunk
 from tests.support.backups import END, archive, entry, state_of, varint
-from tests.support.fresh_python import fresh_python
 from tests.support.impostor import INFO_OF_STREAM, Impostor, message, serving
 from tests.support.network import silent_after
+from tests.support.programs import in_python
 from tests.support.saying import says
 
 pytestmark = pytest.mark.slow
@@ -58,7 +58,7 @@ def within_bounds(folder: Path, *args: str | Path) -> tuple[int, str]:
         resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
 
     began = time.monotonic()
-    done = fresh_python(RUN, needed, *args, cwd=folder, preexec_fn=limit)
+    done = in_python(RUN, needed, *args, cwd=folder, preexec_fn=limit)
     output = done.stdout + done.stderr
     assert needed.exists(), output[-2000:]
     megabytes, cpu = map(float, needed.read_text().split())

@@ -34,9 +34,9 @@ from jobs.warehouse.tables import open_table
 from nats_transform.errors import sentence
 from tests.support.archive import rows_of
 from tests.support.dagster_project import empty_project
-from tests.support.fresh_python import fresh_python
 from tests.support.killing import COUNT as COUNT_OF_WORK
 from tests.support.killing import MAPPING, Work, killing
+from tests.support.programs import in_python
 from tests.support.saying import says
 from tests.support.spark_cluster import SPARK_HOME, Cluster, connect_server, spark_cluster
 
@@ -349,9 +349,7 @@ def test_a_quarantine_on_a_cluster(cluster: Cluster, work: Work) -> None:
     """An executor is killed meanwhile; each message is in one of both tables all the same."""
     with killing(work.table, cluster.kill_executor, times=1) as signs:
         environment = cluster.environment | {"PYSPARK_DRIVER_PYTHON": sys.executable}
-        run = fresh_python(
-            QUARANTINE, work.folder, cluster.master, ROOT, env=os.environ | environment
-        )
+        run = in_python(QUARANTINE, work.folder, cluster.master, ROOT, env=os.environ | environment)
     assert run.returncode == 0, run.stderr
     assert len(signs) == 1
     result = json.loads(run.stdout)

@@ -16,9 +16,9 @@ from jobs.warehouse import staging
 from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import find_table, open_table
 from tests.support.archive import sequences
-from tests.support.fresh_python import fresh_python
 from tests.support.jobs import Sift, dumped, ingested, sifting, transformed, verified
 from tests.support.killing import MAPPING
+from tests.support.programs import in_python
 from tests.support.refused import refused
 
 EVERY = list(range(1, 401))
@@ -112,7 +112,7 @@ NEW = (EVERY[0::2], EVERY[1::2])
 def test_a_run_that_is_killed_between_the_two_commits(
     folder: Path, moment: str, left: tuple[list[int], list[int]], again: Sift | None
 ) -> None:
-    assert fresh_python(CHILD, folder, moment).returncode == -9
+    assert in_python(CHILD, folder, moment).returncode == -9
     assert in_tables(folder) == left
     assert holds(folder) == (left in (OLD, NEW))  # people are told
     run(folder, again)
@@ -213,7 +213,7 @@ def test_a_day_that_is_all_in_quarantine(tmp_path: Path) -> None:
         folder = tmp_path / str(count)
         folder.mkdir()
         archive(folder, dict.fromkeys(range(1, count + 1), "2026-03-01"))
-        child = fresh_python(ALL, folder)
+        child = in_python(ALL, folder)
         assert child.returncode == 0, child.stderr
         reason = "none: expect_column_values_to_match_regex"
         *found, peak = child.stdout.rsplit(maxsplit=1)

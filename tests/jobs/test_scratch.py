@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.scratch import temporary_folder
-from tests.support.fresh_python import fresh_python
+from tests.support.programs import in_python
 
 ENDS = """
 import os, signal
@@ -30,7 +30,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("name", "left"), [("SIGKILL", 1), ("SIGTERM", 0), ("SIGINT", 0)])
 def test_what_a_signal_leaves_the_next_run_deletes(name: str, left: int, scratch: Path) -> None:
-    done = fresh_python(ENDS.format(name=name))
+    done = in_python(ENDS.format(name=name))
     assert done.returncode in (-signal.Signals[name], 128 + signal.Signals[name])
     assert len(list(scratch.iterdir())) == left
     with temporary_folder() as folder:

@@ -21,7 +21,7 @@ from jobs.errors import SparkUnavailable
 from jobs.session import spark_session
 from jobs.settings.spark import SparkSettings
 from nats_transform.errors import sentence
-from tests.support.fresh_python import fresh_python
+from tests.support.programs import in_python
 from tests.support.refused import refused
 from tests.support.spark_cluster import free_port
 
@@ -131,7 +131,7 @@ for error in errors:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_killed_jvm_is_told_on_one_line() -> None:
-    child = fresh_python(KILLED)
+    child = in_python(KILLED)
     told = child.stdout.splitlines()
     assert len(told) == 6, child.stderr
     assert all("planted" in line for line in told[:2]), told
@@ -202,7 +202,7 @@ def test_the_folder_above_is_not_taken_for_spark(tmp_path: Path) -> None:
     below = planted(tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     environment["JAVA_HOME"] = str(tmp_path / "java")
-    done = fresh_python(STARTS, flags=["-P"], env=environment, cwd=below)
+    done = in_python(STARTS, flags=["-P"], env=environment, cwd=below)
     assert done.stdout == "spark-does-not-start\n", done.stderr
     assert not (tmp_path / "trace").exists()
 
@@ -234,7 +234,7 @@ def test_scratch_folders_go_with_the_jvm(tmp_path: Path, how: str) -> None:
     scratch = tmp_path / "scratch here"  # Spark makes a folder that is not there
     environment = os.environ | {"SPARK_LOCAL_DIRS": str(scratch)}
     code, below = SCRATCH.format(how=how), planted(tmp_path)
-    done = fresh_python(code, flags=["-P"], env=environment, cwd=below)
+    done = in_python(code, flags=["-P"], env=environment, cwd=below)
     assert not (tmp_path / "trace").exists()
     assert done.stdout.splitlines() == [str(scratch), "0o40700"] * 2 + [str(scratch)], done.stderr
     while list(scratch.iterdir()):  # the JVM ends after us; pytest's timeout ends this

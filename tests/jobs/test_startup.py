@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.files import engine
 from jobs.registry import JOBS
-from tests.support.fresh_python import fresh_python
+from tests.support.programs import in_python
 
 # What takes long to import, and what small work on an archive does without.
 SLOW = ("pandas", "dagster", "great_expectations", "matplotlib", "pyspark", "py4j", "sqlalchemy")
@@ -70,7 +70,7 @@ def work(tmp_path: Path) -> dict[str, dict[str, Any]]:
 
 def test_small_work_needs_no_spark(work: dict[str, dict[str, Any]]) -> None:
     code = WITHOUT_SPARK + WORK.format(slow=(*SLOW, "scipy.stats"))
-    done = fresh_python(code, input=json.dumps([*work.items()]))
+    done = in_python(code, input=json.dumps([*work.items()]))
     assert done.stdout.splitlines() == [f"{name} []" for name in work], done.stderr
 
 
@@ -79,7 +79,7 @@ def test_what_needs_spark_says_how_to_get_it(tmp_path: Path, where: list[str]) -
     (tmp_path / "a.jsonl").write_text('{"subject": "a", "ts": 0}')
     command = ["ingest", "--stream", "S", "--jsonl", "a.jsonl", "--warehouse", "w", *where]
     code = f"{WITHOUT_SPARK}from cli.main import main\nmain({command})"
-    done = fresh_python(code, cwd=tmp_path)
+    done = in_python(code, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "nats-transform: this needs pyspark, which is not installed: "
@@ -88,7 +88,7 @@ def test_what_needs_spark_says_how_to_get_it(tmp_path: Path, where: list[str]) -
 
 
 def test_the_library_says_how_to_get_spark() -> None:
-    done = fresh_python(f"{WITHOUT_SPARK}import nats_transform.spark")
+    done = in_python(f"{WITHOUT_SPARK}import nats_transform.spark")
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: nats_transform.spark needs Spark: pip install 'nats-transform[spark]'"
     )
@@ -97,7 +97,7 @@ def test_the_library_says_how_to_get_spark() -> None:
 def test_every_job_can_be_imported_without_spark() -> None:
     names = [f"jobs.{job.work.partition(':')[0]}" for job in JOBS.values()]
     code = f"import importlib\nprint(*map(importlib.import_module, {names}))"
-    done = fresh_python(WITHOUT_SPARK + code)
+    done = in_python(WITHOUT_SPARK + code)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -137,7 +137,7 @@ def test_a_worker_of_spark_imports_no_pandas(
 
 def test_jobs_import_little_and_pandas_still_works() -> None:
     modules = ", ".join(f"jobs.{job.work.partition(':')[0]}" for job in JOBS.values())
-    done = fresh_python(LOOK.format(module=modules, slow=(*SLOW, "scipy.stats")))
+    done = in_python(LOOK.format(module=modules, slow=(*SLOW, "scipy.stats")))
     assert done.stdout == "[]\n1.0\n", done.stderr
 
 
@@ -149,5 +149,5 @@ from nats_transform.migration.connection import connect
 with connect(Path(".")) as connection:
     print(*connection.execute("SELECT current_setting('enable_progress_bar')").fetchone())
 """
-    done = fresh_python(code)
+    done = in_python(code)
     assert (done.stdout, done.stderr) == ("False\n", "")

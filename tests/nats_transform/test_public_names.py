@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import nats_transform
-from tests.support.fresh_python import done_by
+from tests.support.programs import printed_in_python
 
 
 def test_the_list_of_public_names() -> None:
@@ -40,4 +40,4 @@ def test_importing_the_library_brings_no_engine() -> None:
         "heavy = {'pyspark', 'dagster', 'great_expectations', 'pandas', 'jobs', 'nats'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    assert done_by(script).stdout.strip() == "[]"
+    assert printed_in_python(script).strip() == "[]"

@@ -16,6 +16,12 @@ def write_files(folder: Path, files: Mapping[str, Any]) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
+def written(path: Path, text: str) -> Path:
+    """A file with this text; surrogate escapes are the bytes that they stand for."""
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    return path
+
+
 def edit(file: Path, *changes: tuple[str, str]) -> None:
     """Replaces parts of a file, each of which must be there."""
     text = file.read_text(encoding="utf-8")

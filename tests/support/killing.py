@@ -16,8 +16,8 @@ from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import TRANSFORMED
 from tests.support.archive import rows_of
+from tests.support.files import written
 from tests.support.jobs import dumped, ingested, transformed
-from tests.support.written import written
 
 COUNT, DAYS = 40_000, 8
 MAPPING = """mappings {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,20 @@ def output_of(*command: str | bytes | Path, **given: Any) -> Any:
     return done.stdout
 
 
-def in_python(code: str, *arguments: str | Path, **given: Any) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of this code in a Python that has imported nothing yet."""
-    done = ended(sys.executable, "-c", code, *arguments, **given)
-    return done.returncode, done.stdout, done.stderr
+def in_python(
+    code: str, *arguments: object, flags: Sequence[str] = (), **given: Any
+) -> subprocess.CompletedProcess[Any]:
+    """What comes of this code in a Python that has imported nothing yet.
+
+    Args:
+        code: the code.
+        arguments: its `sys.argv`, behind the first.
+        flags: those of Python itself.
+        given: for `subprocess.run`.
+    """
+    return ended(sys.executable, *flags, "-c", code, *map(str, arguments), **given)
 
 
-def printed_in_python(code: str, *arguments: str | Path, **given: Any) -> str:
+def printed_in_python(code: str, *arguments: object, **given: Any) -> str:
     """What this code prints in such a Python, which must end with 0."""
-    return output_of(sys.executable, "-c", code, *arguments, **given)
+    return output_of(sys.executable, "-c", code, *map(str, arguments), **given)

@@ -16,7 +16,7 @@ from jobs.errors import ArchiveError, JobError
 from jobs.jetstream.connection import connection
 from jobs.jetstream.process import USER, nats_server
 from jobs.settings.connection import NatsSettings
-from tests.support.fresh_python import fresh_python
+from tests.support.programs import in_python
 from tests.support.refused import refused
 
 pytestmark = pytest.mark.server
@@ -62,7 +62,7 @@ with ended_by_signals("test"), process.nats_server():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_it_starts_leaves_no_process(number: signal.Signals) -> None:
-    done = fresh_python(_SIGNALLED, int(number))
+    done = in_python(_SIGNALLED, int(number))
     assert done.returncode == 128 + number, done.stderr
     (pid,) = done.stdout.split()
     assert not is_running(int(pid))

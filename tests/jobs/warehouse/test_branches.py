@@ -28,8 +28,8 @@ from jobs.warehouse.tables import data_files, open_table, snapshot_id, snapshot_
 from tests.support import command
 from tests.support.archive import archive, message, rows_of, sequences
 from tests.support.command import printed
-from tests.support.fresh_python import fresh_python
 from tests.support.jobs import dumped, ingested, on, promoted, sifting, transformed, verified
+from tests.support.programs import in_python
 from tests.support.refused import refused
 from tests.support.rules import mappings
 
@@ -314,7 +314,7 @@ def killed(warehouse: Warehouse, work: str, points: range) -> int:
         At how many writes it was killed.
     """
     for point in points:
-        done = fresh_python(_KILLED, warehouse.folder, point, work, cwd=Path(__file__).parents[3])
+        done = in_python(_KILLED, warehouse.folder, point, work, cwd=Path(__file__).parents[3])
         code = done.returncode
         if code == 0:
             return point

@@ -9,8 +9,8 @@ import pytest
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
 from nats_transform.config import load, load_all, load_mappings
 from nats_transform.errors import UnknownAccount
+from tests.support.files import written
 from tests.support.refused import refused, told
-from tests.support.written import written
 
 BAR = [Mapping("foo", [Destination("bar")])]
 

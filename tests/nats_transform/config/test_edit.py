@@ -12,10 +12,10 @@ import pytest
 
 from nats_transform.config import load_mappings, parse_server_config, plain
 from nats_transform.config.edit import Edit, Unsafe, edited, secrets
+from tests.support.files import written
 from tests.support.jwt_signing import new_key, public
 from tests.support.refused import refused
 from tests.support.server_check import checked
-from tests.support.written import written
 
 WORKER = public(new_key("user"))
 AT_REST = ("key", "ek", "encryption_key", "prev_key", "prev_ek", "PREV_ENCRYPTION_KEY")

@@ -14,10 +14,10 @@ from nats_transform import AccountMappings, InvalidConfig
 from nats_transform.config import load, load_all, shared_by
 from nats_transform.config.jwt import decode_account
 from tests.support import jwt_signing
+from tests.support.files import written
 from tests.support.jwt_signing import part, public
 from tests.support.refused import refused, told
 from tests.support.rules import mappings
-from tests.support.written import written
 
 
 def key(kind: int, byte: int) -> Any:

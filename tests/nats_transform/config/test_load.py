@@ -16,10 +16,10 @@ from nats_transform.config.files import MAX_BYTES
 from nats_transform.streams.stream import StreamConfig
 from tests.fuzz.__main__ import mutated
 from tests.fuzz.targets import load_as
+from tests.support.files import written
 from tests.support.refused import refused, told
 from tests.support.rules import mappings
 from tests.support.server_check import checked
-from tests.support.written import written
 
 ORDERS = mappings({"orders.*": [("a.$1", 70), ("b.$1", 30, "east")]})
 STREAM = {"name": "ORDERS", "subjects": ["orders.*"], "retention": "limits"}

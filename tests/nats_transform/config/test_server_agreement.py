@@ -21,9 +21,9 @@ from nats_transform import InvalidConfig
 from nats_transform.config import parse_server_config
 from nats_transform.config.accounts import ACCOUNT_FIELDS, TOP_FIELDS, account_mappings
 from nats_transform.config.tree import Node, Timestamp
+from tests.support.files import written
 from tests.support.refused import told
 from tests.support.server_check import checked
-from tests.support.written import written
 
 pytestmark = pytest.mark.server
 

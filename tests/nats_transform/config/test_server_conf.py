@@ -16,8 +16,8 @@ from nats_transform.config import parse_server_config, plain
 from nats_transform.config.files import MAX_BYTES
 from nats_transform.config.server_conf import MAX_INCLUDE_DEPTH
 from nats_transform.config.tree import MAX_DEPTH, Timestamp
+from tests.support.files import written
 from tests.support.refused import refused, told
-from tests.support.written import written
 
 ROWS = [
     # id, text, what it means

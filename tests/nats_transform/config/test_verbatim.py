@@ -13,9 +13,9 @@ from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.tree import plain
 from nats_transform.config.verbatim import mappings_text
 from nats_transform.errors import InvalidConfig
+from tests.support.files import written
 from tests.support.refused import refused
 from tests.support.server_check import checked
-from tests.support.written import written
 
 TAKEN = [
     '{ "orders.*.*": "shop.$1.{{partition(3,2)}}.$2" }',

@@ -16,9 +16,9 @@ from nats_transform.config.version import FORMAT, _levels
 from nats_transform.mappings.draw import draw_of, mapping_key, message_entropy, random_of
 from nats_transform.mappings.subject import Filter, is_valid_filter
 from nats_transform.streams.stream import StreamConfig
+from tests.support.files import written
 from tests.support.refused import refused
 from tests.support.rules import mappings
-from tests.support.written import written
 
 
 def version(tmp_path: Path, text: str) -> str:

@@ -20,8 +20,8 @@ from nats_transform.config import load_all
 from nats_transform.lint.check import Origin, check
 from tests.conformance.client import Client
 from tests.support.awaiting import awaited
+from tests.support.files import written
 from tests.support.jwt_signing import credentials, new_key, operator_config, public
-from tests.support.written import written
 
 pytestmark = pytest.mark.server
 

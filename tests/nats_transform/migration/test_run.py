@@ -26,9 +26,9 @@ from tests.conformance.test_permissions import takes
 from tests.nats_transform.migration.mistakes import fnv
 from tests.nats_transform.plan.situations import SITUATIONS
 from tests.support.dry_runs import CensusRow, dry_run
+from tests.support.files import written
 from tests.support.refused import refused
 from tests.support.rules import mappings as account
-from tests.support.written import written
 
 
 def rows(counts: dict[str | None, int], cluster: str | None = None) -> list[CensusRow]:

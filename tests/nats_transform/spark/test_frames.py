@@ -24,7 +24,7 @@ from nats_transform.spark import OUTPUT, apply, digest, ingress, republish, take
 from tests.nats_transform.kernel import generate
 from tests.nats_transform.kernel.comparing import Message
 from tests.support import rules
-from tests.support.fresh_python import done_by
+from tests.support.programs import printed_in_python
 from tests.support.refused import refused
 
 pytestmark = pytest.mark.spark
@@ -264,7 +264,7 @@ def test_spark_connect_gives_the_same(spark: SparkSession, tmp_path: Path) -> No
     other.symlink_to("/bin/false")
     environment |= {"PYTHONPATH": str(root), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     environment["SPARK_TESTING"] = "1"  # the Connect server takes any free port, not 15002
-    printed = done_by(CONNECT, cwd=tmp_path, env=environment).stdout
+    printed = printed_in_python(CONNECT, cwd=tmp_path, env=environment)
     found = [line.split()[1] for line in printed.splitlines() if line.startswith("digest ")]
     frames = [apply(MIXED, messages(spark), seed=5), three_steps(messages(spark))]
     assert found == [str(digest.digest(frame)) for frame in frames]

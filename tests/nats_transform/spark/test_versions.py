@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from nats_transform.spark import apply, digest
 from tests.nats_transform.spark.test_frames import FUNCTIONS, MIXED, messages
-from tests.support.fresh_python import done_by
+from tests.support.programs import printed_in_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -71,8 +71,8 @@ def test_the_same_digest(spark: SparkSession, tmp_path: Path, wanted: str) -> No
         if not name.startswith("PYSPARK_") and name != "SPARK_HOME"
     }
     environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
-    ran = done_by(SCRIPT, cwd=tmp_path, env=environment)
-    lines = [line.split() for line in ran.stdout.splitlines()]
+    ran = printed_in_python(SCRIPT, cwd=tmp_path, env=environment)
+    lines = [line.split() for line in ran.splitlines()]
     (versions,) = [line[1:] for line in lines if line[0] == "version"]
     assert versions[0] == versions[1]
     assert pyspark_range().specifier.contains(versions[0])
