@@ -167,8 +167,7 @@ def test_a_stream_that_was_created_again_fails_the_tick(
     lagging(bare_project, stream)
     before = today()
     bare_project.made("east", ["messages"], (before, today()))
-    stream.run(lambda js: js.delete_stream(stream.name))
-    stream.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
+    stream.create_again()
     publish(stream, 0, 3)
     with pytest.raises(dg.Failure, match=saying("lag-recreated")):
         bare_project.ticked("east_lag")

@@ -17,7 +17,7 @@ from jobs.jetstream.process import NatsServer
 from tests.deploy.test_files import passes, tool
 from tests.support.killing import killing, work_in
 from tests.support.kubernetes_api import KubernetesApi, Manifest, kubernetes_api
-from tests.support.programs import ended
+from tests.support.programs import BIN, ended
 from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
 from tests.support.streams import new_stream, settings_of_ingest
 
@@ -38,7 +38,7 @@ HERE = {
     "spark.kubernetes.executor.apiPollingInterval": "1s",
 }
 IMAGE = {
-    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),
     "SPARK_HOME": str(SPARK_HOME),
     "PYSPARK_PYTHON": sys.executable,
     "JDK_JAVA_OPTIONS": QUICK_JAVA,

@@ -20,7 +20,7 @@ import pytest
 
 from jobs.jetstream.process import NatsServer
 from tests.support.killing import killing, work_in
-from tests.support.programs import ended, output_of
+from tests.support.programs import BIN, ended, output_of
 from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
 from tests.support.streams import new_stream, settings_of_ingest
 from tests.support.yarn import Yarn, java_home, yarn
@@ -84,7 +84,7 @@ def on_host() -> dict[str, str]:
     return (
         {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         | {
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "JDK_JAVA_OPTIONS": QUICK_JAVA,

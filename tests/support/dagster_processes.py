@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.dagster_project import Project
+from tests.support.programs import BIN
 from tests.support.spark_cluster import free_port
 
-BIN = Path(sys.executable).parent
 # As the demo and the documentation have it.
 ONE_WRITER = """concurrency:
   pools:

@@ -119,6 +119,14 @@ class Project:
         tags = None if list(assets) == ["mapping_version"] else range_tags(*days)
         return self.run(assets=[f"{archive}/{asset}" for asset in assets], tags=tags)
 
+    def made(
+        self, archive: str, assets: Sequence[str] = ASSETS, days: tuple[date, date] = DAYS
+    ) -> dg.ExecuteInProcessResult:
+        """The result of `materialize`, which must succeed."""
+        result = self.materialize(archive, assets, days)
+        assert result.success, failures(result)
+        return result
+
     def run(
         self,
         job: str = "",
@@ -166,14 +174,6 @@ class Project:
             self.instance, scheduled_execution_time=now, repository_def=defs.get_repository_def()
         ) as context:
             return defs.resolve_schedule_def(schedule).evaluate_tick(context)
-
-    def made(
-        self, archive: str, assets: Sequence[str] = ASSETS, days: tuple[date, date] = DAYS
-    ) -> dg.ExecuteInProcessResult:
-        """The result of `materialize`, which must succeed."""
-        result = self.materialize(archive, assets, days)
-        assert result.success, failures(result)
-        return result
 
 
 def key(text: str) -> dg.AssetKey:
@@ -233,9 +233,9 @@ def _kept_engine(url: str, connect_args: Mapping[str, float] | None = None, **_:
 
 
 for _storage in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
-    _storage.create_engine = _kept_engine  # type: ignore[attr-defined]
+    _storage.create_engine = _kept_engine
 # It also reads its migrations anew for each run, of which each has a database of its own.
-ScriptDirectory.from_config = functools.cache(ScriptDirectory.from_config)  # type: ignore
+ScriptDirectory.from_config = functools.cache(ScriptDirectory.from_config)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
 from nats_transform.backup.archive import Head
 from tests.support.backups import Entry, archive, packed, read, state_of
-from tests.support.jobs import HERE as SPARK
+from tests.support.jobs import HERE
 
 MESSAGES: list[Entry] = [
     (b"a.1", 1_700_000_000_000_000_001, 11, b"", b"one"),
@@ -63,8 +63,8 @@ class Exporting:
         (self.backup / "backup.json").write_text(json.dumps({"config": config, "state": state}))
         self.settings = {"stream": config["name"], "warehouse": self.warehouse}
         wanted = self.settings | (ingested or {})
-        ingest(SPARK, IngestSettings(backup=self.backup, **wanted))  # type: ignore[arg-type]
-        transform(SPARK, TransformSettings(mapping=self.mapping, **self.settings))  # type: ignore[arg-type]
+        ingest(HERE, IngestSettings(backup=self.backup, **wanted))  # type: ignore[arg-type]
+        transform(HERE, TransformSettings(mapping=self.mapping, **self.settings))  # type: ignore[arg-type]
 
     def export(self, **given: Any) -> ExportResult:
         wanted = {"original": self.backup, "mapping": self.mapping, "to_backup": self.place} | given

@@ -18,6 +18,7 @@ from typing import Any
 
 import nats
 
+from tests.support.programs import BIN
 from tests.support.stream_backups import back_up, restore
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ def environment(folder: Path) -> dict[str, str]:
     command = shlex.join([sys.executable, "-c", code])
     program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     program.chmod(0o755)
-    path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{folder}:{BIN}:{os.environ['PATH']}"
     return os.environ | {"PATH": path, "COLUMNS": "100"}
 
 

@@ -7,17 +7,14 @@ import os
 import pty
 import struct
 import subprocess
-import sys
 import termios
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr
-from pathlib import Path
 
 import pytest
 
 from cli.main import main
-
-SCRIPT = str(Path(sys.executable).parent / "nats-transform")
+from tests.support.programs import SCRIPT
 
 
 def on_a_terminal(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from pyiceberg.utils.config import Config
 from jobs.errors import WarehouseError
 from jobs.warehouse.catalogs import configuration_of
 from scripts.architecture import imported, modules
+from tests.support.programs import SCRIPT, ended
 from tests.support.refused import refused
 
 # With the credential that the environment gives, these would send it to their author.
@@ -79,8 +78,7 @@ def test_what_would_be_needed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_command_in_a_folder_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYICEBERG_CATALOG__ARCHIVE__CREDENTIAL")
-    command = [Path(sys.executable).parent / "nats-transform", "maintain", "--catalog", "archive"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = ended(SCRIPT, "maintain", "--catalog", "archive")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "archive" in done.stderr
 

@@ -59,8 +59,8 @@ class Canary:
         share = (min(self.weights),)
         rules = list(plan(counts, at[0], at[-1], share, audit, self.mappings))
         (planned,) = {(rule.canaries[0].messages, rule.canaries[0].comparisons) for rule in rules}
-        messages, comparisons = planned
-        return messages or 0, comparisons
+        assert planned[0] is not None
+        return planned
 
     def audit(self, counts: Sequence[Counts]) -> Assessment:
         """The audit of the counts of each cluster: a row for each hour, a column for each end."""

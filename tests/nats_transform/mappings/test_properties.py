@@ -85,7 +85,7 @@ def test_a_partition_is_in_range_and_depends_on_its_tokens_alone(
     arguments = ",".join(map(str, [count, *indexes]))
     transform = Transform("*.*.*", f"{{{{partition({arguments})}}}}")
     partition = transform.apply(".".join(tokens))
-    assert 0 <= int(partition or -1) < count
+    assert 0 <= int(partition) < count
     changed = [token if index in indexes else other for index, token in enumerate(tokens, start=1)]
     assert transform.apply(".".join(changed)) == partition
     key = encode("".join(tokens[index - 1] for index in indexes))

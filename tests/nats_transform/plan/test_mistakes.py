@@ -38,7 +38,7 @@ def test_mappings_that_the_server_refuses(tmp_path: Path) -> None:
 def test_a_plan_refuses_it_in_one_line_and_a_dry_run_finds_it(
     wrong: Situation, tmp_path: Path
 ) -> None:
-    code, part = wrong.refused or ()
+    code, part = wrong.refused
     with pytest.raises(NoPlan) as caught:
         wrong.plan(tmp_path)
     found = next(one for one in caught.value.blocked if one.code == code)
@@ -110,4 +110,4 @@ def test_without_it_there_is_a_plan_and_no_finding(wrong: Situation, tmp_path: P
     assert made.steps or right.mappings == right.current
     found = right.dry_run(read_question(right.settings(tmp_path)))
     stop = {one.code for one in (*found.findings, *found.with_room) if one.stops_plan}
-    assert (wrong.refused or ())[0] not in stop
+    assert wrong.refused[0] not in stop
