@@ -36,7 +36,7 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
       nats-transform audit --stream ORDERS --mapping server.conf --report rehearsal.html
     """
     from jobs.audit.headline import headline, worst_first
-    from nats_transform.lint.audit_codes import CODES
+    from nats_transform.lint.findings import codes
 
     how = {"expected": "rehearsal by replay", "observed": "observed"}[result.kind]
     count = plural(result.messages, "message")
@@ -89,7 +89,7 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
         print_line()
         print_line(note)
     if (code := result.verdict.replace(" ", "-")) != "within":
-        print_help({code: CODES[code].page})
+        print_help({code: codes("audit")[code].page})
 
 
 def _named(result: AuditResult, of: Account | MappingAudit) -> str:

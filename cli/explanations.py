@@ -1,6 +1,7 @@
 """Every code that a command can print, with examples: for `explain` and for the page of findings.
 
-The meaning of a code stands beside its findings, its examples in nats_transform/lint/examples.yaml.
+The meaning of a code stands in nats_transform/findings.toml, its examples in
+nats_transform/lint/examples.yaml.
 """
 
 from __future__ import annotations
@@ -13,13 +14,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from nats_transform.lint.audit_codes import CODES as AUDIT_CODES
-from nats_transform.lint.findings import CODES as CHECK_CODES
-from nats_transform.lint.findings import Code, Severity
-from nats_transform.migration.findings import CODES as DRY_RUN_CODES
+from nats_transform.lint.findings import Code, Severity, codes
 from nats_transform.words import plural
 
-_CODES = {"check": CHECK_CODES, "dry-run": DRY_RUN_CODES, "audit": AUDIT_CODES}
+_COMMANDS = ("check", "dry-run", "audit")
 _MAPPINGS = {"check": "server.conf", "audit": "mapping.conf"}
 """Command -> the name of a mapping file in its examples; elsewhere it is new.conf."""
 NUMBERS = re.compile(r"\{1\.\.(\d+)\}")
@@ -123,8 +121,8 @@ def explanations() -> tuple[Explanation, ...]:
     examples = yaml.load(text, loader)  # noqa: S506 - one of the two safe ones
     return tuple(
         _explanation(command, code, rule, examples[command][code])
-        for command, codes in _CODES.items()
-        for code, rule in codes.items()
+        for command in _COMMANDS
+        for code, rule in codes(command).items()
     )
 
 
