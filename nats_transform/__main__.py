@@ -22,6 +22,9 @@ def main() -> None:
         signal.signal(signal.SIGINT, interrupted)
     # Looking for them reads a file of every package of the environment.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # NumPy and SciPy each start a thread for every core, which spin until there is work for them.
+    # We have none: their products of matrices are tiny.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # until the modules are there, see `leave_out_modules`
     from cli.main import main as command_line
 

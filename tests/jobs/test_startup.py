@@ -87,6 +87,21 @@ def test_what_needs_spark_says_how_to_get_it(tmp_path: Path, where: list[str]) -
     )
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for the threads")
+def test_a_command_starts_no_threads_that_spin_for_numpy_and_scipy() -> None:
+    environment = {name: text for name, text in os.environ.items() if "THREADS" not in name}
+    code = (
+        "import os, cli.main\n"
+        "def command_line():\n"
+        "    import numpy, scipy.linalg\n"
+        "    print(len(os.listdir('/proc/self/task')))\n"
+        "cli.main.main = command_line\n"
+        "from nats_transform.__main__ import main\n"
+        "main()"
+    )
+    assert in_python(code, env=environment).stdout == "1\n"
+
+
 def test_the_library_says_how_to_get_spark() -> None:
     done = in_python(f"{WITHOUT_SPARK}import nats_transform.spark")
     assert done.stderr.splitlines()[-1] == (
