@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from frames import HEADERS, read, spark_files
+from frames import HEADERS, archive, read
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -35,7 +35,7 @@ from jobs.settings.audit import AuditSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
-from jobs.warehouse import specs, staging, tables
+from jobs.warehouse import specs, tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
 from nats_transform.config import mapping_version
@@ -90,9 +90,7 @@ def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> Non
         F.unhex(F.sha2(F.col("id").cast("string"), 512)).alias("data"),
     )
     table = tables.open_table(warehouse, specs.MESSAGES, create=True)
-    staging.publish(
-        table, spark_files(rows, table, specs.MESSAGES), "IN", replace=True, properties={}
-    )
+    archive(rows, table, "IN")
     settings = TransformSettings(stream="IN", mapping=Path("-"), warehouse=warehouse)
     transform(spark, settings, MAPPINGS)
     done = tables.open_table(warehouse, specs.TRANSFORMED)
@@ -100,9 +98,7 @@ def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> Non
     out = out.withColumn("subject", F.col("mapped_subject")).withColumn("stream", F.lit("OUT"))
     out = out.select(*specs.MESSAGES.rows.names)
     table.refresh()
-    staging.publish(
-        table, spark_files(out, table, specs.MESSAGES), "OUT", replace=True, properties={}
-    )
+    archive(out, table, "OUT")
 
 
 def plain(rows: DataFrame) -> DataFrame:

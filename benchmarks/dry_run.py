@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
 
 from backup import server_seconds  # noqa: E402 - the other benchmarks
-from frames import HEADERS, read, spark_files  # noqa: E402
+from frames import HEADERS, archive, read  # noqa: E402
 from ingest import Processes  # noqa: E402
 
 from jobs.census import census  # noqa: E402
@@ -46,7 +46,7 @@ from jobs.jetstream.process import nats_server  # noqa: E402
 from jobs.session import spark_session  # noqa: E402
 from jobs.settings.census import CensusSettings  # noqa: E402
 from jobs.settings.spark import SparkSettings  # noqa: E402
-from jobs.warehouse import specs, staging, tables  # noqa: E402
+from jobs.warehouse import specs, tables  # noqa: E402
 from tests.support.streams import Stream  # noqa: E402
 
 STREAM = "BENCH"
@@ -87,8 +87,7 @@ def fill(spark: SparkSession, warehouse: tables.Warehouse, messages: int, subjec
         F.encode(F.col("id").cast("string"), "UTF-8").alias("data"),
     )
     table = tables.open_table(warehouse, specs.MESSAGES, create=True)
-    staged = spark_files(rows, table, specs.MESSAGES)
-    staging.publish(table, staged, STREAM, replace=True, properties={})
+    archive(rows, table, STREAM)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -13,11 +14,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from jobs.files.commit import arrow_schema
+from jobs.files.ingest import by_day
+from jobs.files.scan import Scan
+from jobs.warehouse.accounting import Archived
 from jobs.warehouse.folder import place
 from jobs.warehouse.raw import RAW
-from jobs.warehouse.specs import TableSpec
-from jobs.warehouse.staging import Staged, new_folder
-from jobs.warehouse.tables import data_files
+from jobs.warehouse.rows import Total
+from jobs.warehouse.specs import MESSAGES, TableSpec
+from jobs.warehouse.staging import Staged, new_folder, publish
+from jobs.warehouse.tables import PROPERTY, data_files
+from nats_transform.kernel.coverage import Coverage
 from nats_transform.kernel.messages import HEADERS as PAIRS
 
 HEADERS = from_arrow_type(PAIRS)
@@ -38,6 +44,21 @@ def read(
     rows = spark.read.schema(from_arrow_schema(arrow_schema(spec.schema))).parquet(*paths)
     bytes_first = {n: F.coalesce(F.col(n + RAW).cast("string"), F.col(n)) for n in spec.raw}
     return rows.withColumns(bytes_first).select(*spec.rows.names)
+
+
+def archive(rows: DataFrame, table: Table, stream: str) -> Staged:
+    """Puts messages of a stream into the table `messages`, with the accounts of an ingest."""
+    staged = spark_files(rows, table, MESSAGES)
+    days: defaultdict[date, Total] = defaultdict(Total)
+    for batch in Scan.of(table, MESSAGES, staged.data_files):
+        for day, messages in by_day(batch):
+            days[day] += Total.of(messages)
+    total = sum(days.values(), Total())
+    there = Coverage.of([(total.first or 1, total.last or 0)])
+    accounts = Archived().add(there, there, days, None)
+    properties = {PROPERTY + Archived.key(stream): accounts.model_dump_json()}
+    publish(table, staged, stream, replace=True, properties={}, table_properties=properties)
+    return staged
 
 
 def spark_files(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:

@@ -33,14 +33,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
 
-from frames import spark_files  # noqa: E402
+from frames import archive  # noqa: E402
 from transform import MIXED, messages  # noqa: E402 - the other benchmark
 
 from jobs.session import SessionOnDemand, spark_session  # noqa: E402
 from jobs.settings.spark import SparkSettings  # noqa: E402
 from jobs.settings.transform import TransformSettings  # noqa: E402
 from jobs.transform import transform  # noqa: E402
-from jobs.warehouse import specs, staging, tables  # noqa: E402
+from jobs.warehouse import specs, tables  # noqa: E402
 from jobs.warehouse.folder import CATALOG_FILE  # noqa: E402
 from jobs.warehouse.paths import NAMESPACE  # noqa: E402
 from tests.support.spark_cluster import spark_cluster  # noqa: E402
@@ -78,10 +78,9 @@ def fill(folder: Path, counts: Sequence[int], payload: int, is_one_file: bool) -
     for count in counts:
         table = tables.open_table(warehouse(folder, count), specs.MESSAGES, create=True)
         rows = messages(spark, count, payload)
-        staged = spark_files(rows.coalesce(1) if is_one_file else rows, table, specs.MESSAGES)
+        staged = archive(rows.coalesce(1) if is_one_file else rows, table, "ORDERS")
         sizes = [file.file_size_in_bytes >> 20 for file in staged.data_files]
         print(f"{count:,} messages: files of {sizes} MiB", file=sys.stderr)
-        staging.publish(table, staged, "ORDERS", replace=True, properties={})
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from frames import HEADERS, read, spark_files
+from frames import HEADERS, archive, read
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -44,7 +44,7 @@ from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
-from jobs.warehouse import specs, staging, tables
+from jobs.warehouse import specs, tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.mappings.functions import fnv1a
 from nats_transform.spark import apply
@@ -377,8 +377,7 @@ def lines(
     """Everything that is measured in these groups."""
     warehouse = tables.Warehouse(dir=folder / "warehouse")
     table = tables.open_table(warehouse, specs.MESSAGES, create=True)
-    staged = spark_files(messages(spark, count, payload), table, specs.MESSAGES)
-    staging.publish(table, staged, "ORDERS", replace=True, properties={})
+    staged = archive(messages(spark, count, payload), table, "ORDERS")
     settings = TransformSettings(stream="ORDERS", mapping=Path("-"), warehouse=warehouse)
     result = transform(spark, settings, MIXED)
     assert result.messages == count
