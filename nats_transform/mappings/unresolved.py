@@ -14,7 +14,8 @@ MOST_NUMBERS = 64
 """Up to this many subjects are looked at one by one."""
 
 _MOST_NAMED = 4096
-_RANDOM = re.compile(r"\{\{random\((-?\d+)\)\}\}")
+# Of 32 bits, as mappings write it; publishers can write longer ones.
+_RANDOM = re.compile(r"\{\{random\((-?[0-9]{1,10})\)\}\}")
 
 
 def may_be(unresolved: str, subject: str) -> bool:

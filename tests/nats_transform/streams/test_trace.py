@@ -118,6 +118,14 @@ def test_numbers_that_streams_tell_apart(
     assert [step.stored for step in path.streams] == stored
 
 
+def test_only_a_mapping_writes_random_numbers() -> None:
+    """Their count has 32 bits; what is longer stands in the subject as its publisher wrote it."""
+    spread = mappings({"orders.*": "w.$1"})
+    streams = [parse_stream({"name": "W", "subjects": ["w.*"]})]
+    (path,) = trace("orders.{{random(99999999999999999999)}}", spread, streams).paths
+    assert [step.stored for step in path.streams] == ["w.{{random(99999999999999999999)}}"]
+
+
 def test_what_nobody_gets() -> None:
     assert trace("lossy", MAPPINGS).text().endswith("100 % lost by lossy")
     (path,) = trace("cut.--", MAPPINGS).paths
