@@ -299,7 +299,7 @@ def ways_back(transform: Transform) -> Iterator[Mapping]:
     """
     symbols = results(transform)
     lengths: list[Sequence[int]] = [range(1, s.most + 1) if is_cut(s) else (1,) for s in symbols]
-    if sum(len(length) > 2 for length in lengths) > 1 or sum(map(len, lengths)) > _MOST_MAPPINGS:
+    if prod(map(len, lengths)) > _MOST_MAPPINGS:
         return
     for sizes in product(*lengths):
         pieces = chain.from_iterable(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -98,6 +100,12 @@ def test_the_way_back(source: str, destination: str, back: tuple[str, str] | Non
         (m.source, m.destinations[0].subject) for m in ways_back(Transform(source, destination))
     ]
     assert found == ([] if back is None else [back])
+
+
+def test_ways_back_end() -> None:
+    """Thirty tokens that can each become two have a thousand million lengths."""
+    cut = ".{{splitfromleft(1,1)}}" * 30
+    assert len([*islice(ways_back(Transform("a.*", f"b.$1{cut}")), 1000)]) < 1000
 
 
 @given(filters, destinations, filters, st.data())
