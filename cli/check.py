@@ -271,15 +271,14 @@ def _cure(settings: CheckSettings, cures: dict[str, str]) -> str:
             old, new = cured_text(file, cures)
         except InvalidConfig:  # a finding says so
             continue
-        texts = old.splitlines(keepends=True), new.splitlines(keepends=True)
+        # Not `splitlines`, which cuts at more than the server does, and so a secret from its line.
+        olds, news = (t.replace("\r\n", "\n").removesuffix("\n").split("\n") for t in (old, new))
         hidden = set[str]()
-        for text in (old, new):
-            lines = text.split("\n")
+        for text, lines in ((old, olds), (new, news)):
             with suppress(InvalidConfig):  # YAML has no secrets of a server
-                hidden.update(lines[number - 1].rstrip("\r") for number in secrets(text, file))
-        for line in unified_diff(*texts, file, file):
-            shown = line.rstrip("\r\n")
-            diff.append(f"{shown[0]}(a line with a secret)" if shown[1:] in hidden else shown)
+                hidden.update(lines[number - 1] for number in secrets(text, file))
+        for line in unified_diff(olds, news, file, file, lineterm=""):
+            diff.append(f"{line[0]}(a line with a secret)" if line[1:] in hidden else line)
         if settings.fix and new != old:
             _overwrite(Path(file), new)
     return "\n".join(diff)

@@ -103,7 +103,11 @@ def cured_text(path: str, cures: Mapping[str, str]) -> tuple[str, str]:
     places = {
         (node.place.line or 1, node.place.column or 1, node.value)
         for node in walk(tree)
-        if isinstance(node.value, str) and node.value in cures and node.place.path == path
+        if isinstance(node.value, str)
+        and node.value in cures
+        and node.place.path == path
+        # YAML ends lines at other characters too.
+        and (node.place.line or 1) < len(lines)
     }
     for line, column, old in sorted(places):
         start = lines[line - 1] + column - 1

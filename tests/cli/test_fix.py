@@ -39,8 +39,10 @@ run = partial(nats_transform, "check")
         'accounts { A { users: [{user: u, pass: planted}]\n maps: { k.*: "l.{{left(1,0)}}" } } }',
         'authorization { token: planted }, mappings { k.*: "l.{{left(1,0)}}" }',
         'mappings { k.*: "l.{{left(1,0)}}" }\nleafnodes { remotes: [{url: "nats://planted@h"}] }',
+        'authorization { token: planted } # \u2028 x\nmappings { k.*: "l.{{left(1,0)}}" }',
+        'authorization { token: planted # \f x\n}\nmappings { k.*: "l.{{left(1,0)}}" }',
     ],
-    ids=["beside", "on-the-line", "url"],
+    ids=["beside", "on-the-line", "url", "line-separator", "form-feed"],
 )
 def test_a_diff_shows_no_secret(folder: Path, text: str) -> None:
     (folder / "a.conf").write_text(text)
@@ -159,6 +161,8 @@ def test_what_cannot_be_changed_for_sure_stays(folder: Path) -> None:
         "top.conf": "include included.conf\n",
         "escaped.json": '{"name": "S", "subjects": ["a.*"], "subject_transform": '
         '{"src": "a.*", "dest": "b.{{le\\u0066t(1,0)}}"}}',
+        # YAML counts more line ends than others do.
+        "separators.yaml": "# \u2028\u2028\u2028\u2028\na.*:\n- {subject: 'b.{{left(1,0)}}'}\n",
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
