@@ -46,7 +46,9 @@ def obstacles(
     known = tuple(streams)
     for stream in known:
         mirror = stream.mirror
-        if mirror is None or mirror.consumer is not None:
+        if mirror is None or stream.sealed or mirror.external is not None:
+            continue  # it takes nothing, or from where these mappings are not in force
+        if mirror.consumer is not None:
             continue  # of a consumer the filter can be changed
         filters = [rule.source for rule in mirror.filters]
         if (source := _stuck(changing, filters, filters)) is not None:
