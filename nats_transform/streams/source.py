@@ -30,10 +30,15 @@ class Wire(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_nulls(cls, data: object) -> object:
-        # A null in JSON leaves a Go field at its zero value.
+    def _read_as_go_does(cls, data: object) -> object:
+        # A null leaves a field at its zero value, and the case of names makes no difference.
         if isinstance(data, Mapping):
-            return {key: value for key, value in data.items() if value is not None}
+            known = {field.alias or name for name, field in cls.model_fields.items()}
+            return {
+                key.lower() if key.lower() in known else key: value
+                for key, value in data.items()
+                if value is not None
+            }
         return data
 
 
