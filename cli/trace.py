@@ -77,7 +77,7 @@ def command(settings: TraceSettings, asked: Settings) -> None:
     if settings.mapping is None and settings.streams is None and settings.nats is None:
         raise click.UsageError(sentence("trace-nothing"))
     from nats_transform.config import load_consumers, load_mappings, load_streams
-    from nats_transform.streams.trace import UNSEEN_CLUSTER, trace
+    from nats_transform.streams.trace import UNSEEN_CLUSTER, UNSEEN_NUMBERS, trace
 
     with with_files(settings, settings.account) as given:
         streams = load_streams(given.streams) if given.streams else ()
@@ -94,7 +94,8 @@ def command(settings: TraceSettings, asked: Settings) -> None:
     def show() -> None:
         for line in traced.text().split("\n"):
             print_line(line)
-        unseen = [u for u in traced.not_looked_at if streams or u == UNSEEN_CLUSTER]
+        always = (UNSEEN_CLUSTER, UNSEEN_NUMBERS)
+        unseen = [u for u in traced.not_looked_at if streams or u in always]
         if unseen:
             print_line(unseen_line(unseen))
 

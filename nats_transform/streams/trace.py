@@ -23,6 +23,7 @@ from nats_transform.streams.stream import StreamConfig
 
 UNSEEN_CLUSTER = Unseen("clusters with destinations of their own", "--cluster NAME")
 """In a trace without a cluster: the mapping has destinations for clusters only."""
+UNSEEN_NUMBERS = Unseen("each number of random() that a stream draws or a leaf node gets")
 BLANK = "a blank; nobody can publish such a subject"
 
 
@@ -163,6 +164,9 @@ def trace(
         # The server's mappings would take it, but its protocol ends a subject at a blank.
         outcomes = [(Outcome(None, Fate.INVALID, reason=BLANK), 100)]
     mapping = account.match(subject) if is_valid_publish_subject(subject) else None
+    is_drawn = network.draws or (
+        leaf_node is not None and any("{{random(" in (end.subject or "") for end, _ in outcomes)
+    )
     is_open = (
         cluster is None
         and mapping is not None
@@ -180,6 +184,7 @@ def trace(
                 unknown=network.unknown,
             ),
             *([UNSEEN_CLUSTER] if is_open else ()),
+            *([UNSEEN_NUMBERS] if is_drawn else ()),
         ],
     )
 

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from nats_transform import Fate, parse_stream
-from nats_transform.streams.trace import trace
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.trace import UNSEEN_NUMBERS, trace
 from tests.support.rules import mappings
 
 MAPPINGS = mappings(
@@ -116,6 +117,16 @@ def test_numbers_that_streams_tell_apart(
     (path,) = trace("orders.eu", spread, streams).paths
     assert path.subject == f"w.{{{{random({count})}}}}"
     assert [step.stored for step in path.streams] == stored
+
+
+@pytest.mark.parametrize("dest", ["out.{{random(2)}}", "out.$1"])
+def test_numbers_that_streams_draw(dest: str) -> None:
+    transform = {"src": "in.*", "dest": dest}
+    stream = {"name": "S", "subjects": ["in.*"], "subject_transform": transform}
+    seen = trace("in.a", streams=[parse_stream(stream)], consumers=[Consumer("S", "C", ("out.0",))])
+    assert (UNSEEN_NUMBERS in seen.not_looked_at) is ("random" in dest)
+    seen = trace("in.a", mappings({"in.*": dest}), leaf_node=mappings({"out.0": "x"}))
+    assert (UNSEEN_NUMBERS in seen.not_looked_at) is ("random" in dest)
 
 
 def test_only_a_mapping_writes_random_numbers() -> None:
