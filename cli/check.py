@@ -177,7 +177,7 @@ def _check(
     from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES
     from nats_transform.accounts.sharing import NO_SHARES
     from nats_transform.config import Located, load_all, load_consumers, load_streams, shared_by
-    from nats_transform.config.accounts import no_mappings
+    from nats_transform.config.accounts import GLOBAL_ACCOUNT, no_mappings
     from nats_transform.config.cure import cures_of
     from nats_transform.config.folders import refuse_twins
     from nats_transform.config.load import is_empty, of_account
@@ -228,7 +228,9 @@ def _check(
         for entry in located:
             own = entry.accounts[0] if entry.accounts else ""
             name = own if len(located) > 1 else ""
-            shared = shared_by(own, [*named[own], *sharing]) if own else ()
+            # Nothing leaves $G, but by this name a JWT in a file of its own goes too.
+            has_exports = own not in ("", GLOBAL_ACCOUNT)
+            shared = shared_by(own, [*named[own], *sharing]) if has_exports else ()
             beyond = [
                 (other.config, path)
                 for path, other in linked

@@ -354,3 +354,17 @@ def test_a_jwt_that_is_not_to_be_trusted(folder: Path) -> None:
     write(operator, 1_600_000_000)
     told = "the JWT expired on 2020-09-13 at 12:26:40 UTC"
     assert found("a.jwt", of="severity code message") == [("error", "expired", told)]
+
+
+def test_a_jwt_beside_a_server_keeps_its_exports(folder: Path) -> None:
+    """In a file of its own an account goes by $G too, but it isn't that of the server beside it."""
+    operator, account = new_key("operator"), new_key("account")
+    exports = [{"subject": "orders.>", "type": "stream"}]
+    said = claims(account, operator, "account", exports=exports)
+    (folder / "hub.jwt").write_text(token(said, operator))
+    (folder / "leaf.conf").write_text('mappings { "orders.*": "shop.$1" }')
+    assert found("leaf.conf", "hub.jwt") == []
+    mappings = {"orders.*": [{"subject": "shop.$1"}]}
+    said = claims(account, operator, "account", exports=exports, mappings=mappings)
+    (folder / "hub.jwt").write_text(token(said, operator))
+    assert found("hub.jwt") == [("escapes-export",)]
