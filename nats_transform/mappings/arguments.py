@@ -17,7 +17,7 @@ from nats_transform.errors import (
 from nats_transform.words import plural
 
 _INT32_MAX = 2**31 - 1
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")
 
 
 class Refused(Exception):
@@ -58,12 +58,9 @@ def integer(text: str) -> int:
 def integer_or_none(text: str) -> int | None:
     """A whole number of 64 bits, or None."""
     # Go's strconv.Atoi: no underscore, no Unicode digit, 64 bits.
-    if not _INTEGER.fullmatch(text):
+    if not (match := _INTEGER.fullmatch(text)):
         return None
-    digits = text.lstrip("+-").lstrip("0") or "0"
-    if len(digits) > 19:
-        return None
-    number = -int(digits) if text.startswith("-") else int(digits)
+    number = int(match[1] + match[2])
     return number if -(2**63) <= number < 2**63 else None
 
 
