@@ -26,25 +26,17 @@ if TYPE_CHECKING:
     from nats_transform.streams.source import StreamSource, bucket_source
     from nats_transform.streams.stream import StreamConfig, parse_stream
 
-_ON_USE = {
-    "AccountImport": "nats_transform.accounts.imports",
-    "AccountMappings": "nats_transform.mappings.mapping",
-    "Destination": "nats_transform.mappings.mapping",
-    "Fate": "nats_transform.mappings.mapping",
-    "ImportKind": "nats_transform.accounts.imports",
-    "InvalidConfig": "nats_transform.errors",
-    "InvalidMapping": "nats_transform.errors",
-    "InvalidStream": "nats_transform.errors",
-    "InvalidTransform": "nats_transform.errors",
-    "Mapping": "nats_transform.mappings.mapping",
-    "NatsTransformError": "nats_transform.errors",
-    "Outcome": "nats_transform.mappings.mapping",
-    "StreamConfig": "nats_transform.streams.stream",
-    "StreamSource": "nats_transform.streams.source",
-    "Transform": "nats_transform.mappings.transform",
-    "bucket_source": "nats_transform.streams.source",
-    "load": "nats_transform.config",
-    "parse_stream": "nats_transform.streams.stream",
+_MODULES = {
+    "accounts.imports": ("AccountImport", "ImportKind"),
+    "config": ("load",),
+    "errors": (
+        *("InvalidConfig", "InvalidMapping", "InvalidStream", "InvalidTransform"),
+        "NatsTransformError",
+    ),
+    "mappings.mapping": ("AccountMappings", "Destination", "Fate", "Mapping", "Outcome"),
+    "mappings.transform": ("Transform",),
+    "streams.source": ("StreamSource", "bucket_source"),
+    "streams.stream": ("StreamConfig", "parse_stream"),
 }
 
 __all__ = [
@@ -70,6 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ON_USE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ON_USE[name]), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
