@@ -183,24 +183,19 @@ def collide(one: str, other: str) -> bool:
 
 def intersection(one: str, other: str) -> str | None:
     """The filter of the subjects that two filters share; None if they share none."""
-    tokens: list[str] = []
     left, right = one.split(SEPARATOR), other.split(SEPARATOR)
-    for place in range(max(len(left), len(right))):
-        # A `>` stands for its own place and for all places after it.
-        here = [side[min(place, len(side) - 1)] for side in (left, right)]
-        ends = [side[-1] == ANY_TAIL and place >= len(side) - 1 for side in (left, right)]
-        if any(
-            place >= len(side) and not end for side, end in zip((left, right), ends, strict=True)
-        ):
-            return None
-        if all(ends):
-            return SEPARATOR.join([*tokens, ANY_TAIL])
-        if any(ends):
-            tokens.append(here[0] if ends[1] else here[1])
-        elif here[0] == here[1] or here[1] == ANY_TOKEN:
-            tokens.append(here[0])
-        elif here[0] == ANY_TOKEN:
-            tokens.append(here[1])
+    length = max(len(left), len(right))
+    for side in (left, right):
+        if side[-1] == ANY_TAIL:
+            side[-1:] = [*[ANY_TOKEN] * (length - len(side)), ANY_TAIL]
+    if len(left) != len(right):
+        return None
+    tokens: list[str] = []
+    for a, b in zip(left, right, strict=True):
+        if a == b or b == ANY_TAIL or (b == ANY_TOKEN and a != ANY_TAIL):
+            tokens.append(a)
+        elif a in (ANY_TOKEN, ANY_TAIL):
+            tokens.append(b)
         else:
             return None
     return SEPARATOR.join(tokens)
