@@ -82,8 +82,10 @@ class Columns:
             children = [array.field(number) for number in range(kind.num_fields)]
         elif pa.types.is_timestamp(kind):
             column.layout = INT64
-        else:
+        elif kind in _FIXED:
             column.layout = _FIXED[kind]
+        else:
+            raise NatsTransformError("column-type-unreadable", kind=kind)
         if children:
             column.children = ctypes.addressof(self._columns(children))
             column.child_count = len(children)
@@ -177,14 +179,4 @@ def _readable(array: pa.Array) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
         reason = str(error).partition("\n")[0]
         raise NatsTransformError("array-broken", reason=reason) from None
-    if (
-        kind in _FIXED
-        or kind in _TEXT
-        or pa.types.is_null(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_struct(kind)
-        or pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-    ):
-        return array
-    raise NatsTransformError("column-type-unreadable", kind=kind)
+    return array
