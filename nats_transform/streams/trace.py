@@ -67,7 +67,7 @@ class StreamStep(_Model):
     """
 
     stream: str
-    via: Literal["capture", "mirror", "source"]
+    via: Literal[Via.CAPTURE, Via.MIRROR, Via.SOURCE]
     position: int | None = None
     fate: Fate
     arrived: str | None = None
@@ -265,7 +265,7 @@ def _steps(subject: str, network: Network) -> list[StreamStep]:
             )
         return StreamStep(
             stream=arrival.stream,
-            via=_VIA[arrival.via],
+            via=Via.CAPTURE if arrival.via is Via.REPUBLISH else arrival.via,
             position=arrival.position,
             fate=fate,
             arrived=arrival.taken.subject,
@@ -284,14 +284,6 @@ def _steps(subject: str, network: Network) -> list[StreamStep]:
         )
 
     return [step(number) for number in following[None]]
-
-
-_VIA: dict[Via, Literal["capture", "mirror", "source"]] = {
-    Via.CAPTURE: "capture",
-    Via.REPUBLISH: "capture",
-    Via.MIRROR: "mirror",
-    Via.SOURCE: "source",
-}
 
 
 _Branch = tuple[str, "list[_Branch]"]
@@ -327,11 +319,11 @@ def _stream_branches(steps: Iterable[StreamStep]) -> list[_Branch]:
 
 
 def _step_line(step: StreamStep) -> str:
-    how = {"capture": "", "mirror": " mirrors it", "source": f" sources it [{step.position}]"}
-    head = f"stream {step.stream}{how[step.via]}"
+    how = {Via.MIRROR: " mirrors it", Via.SOURCE: f" sources it [{step.position}]"}
+    head = f"stream {step.stream}{how.get(step.via, '')}"
     if step.stored is None:
         return f"{head}: {step.fate}{f', {step.reason}' if step.reason else ''}"
-    verb = " stores" if step.via == "capture" else " as"
+    verb = " stores" if step.via is Via.CAPTURE else " as"
     line = f"{head}{verb} {_shown(step.stored)}"
     if step.reason:
         line += f" ({step.reason})"
