@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -138,8 +138,7 @@ def explained(code: str) -> list[Explanation]:
 
 def _explanation(command: str, code: str, rule: Code, entry: Mapping[str, Any]) -> Explanation:
     sides = (_example(entry.get("command", command), entry, entry[s]) for s in ("has", "lacks"))
-    severity, about, cure, link, page = rule.severity, rule.about, rule.cure, rule.link, rule.page
-    return Explanation(code, command, severity, about, cure, link, page, *sides)
+    return Explanation(code, command, *astuple(rule), *sides)
 
 
 def _example(command: str, entry: Mapping[str, Any], side: str | Mapping[str, Any]) -> Example:
