@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 from nats_transform.accounts.imports import AccountImport, ImportKind
 from nats_transform.accounts.sharing import SharedSubject
 from nats_transform.errors import InvalidTransform
 from nats_transform.mappings.moves import Move, Moves, kept
-from nats_transform.mappings.subject import ANY_TOKEN, is_subset
+from nats_transform.mappings.subject import ANY_TOKEN
+from nats_transform.mappings.subject_index import SubjectIndex
 from nats_transform.mappings.transform import number_wildcards
 
 
@@ -18,11 +20,10 @@ def services_with(imports: Sequence[SharedSubject], moves: Moves) -> tuple[Share
 
     nats-server maps a request before it looks for an import.
     """
-    services = list(imports)
+    services = dict.fromkeys(imports)
     for entry, move in _requests(imports, moves):
-        new = _moved_service(entry, move)
-        if new is not None and new not in services:
-            services.append(new)
+        if (new := _moved_service(entry, move)) is not None:
+            services.setdefault(new)
     return tuple(services)
 
 
@@ -31,11 +32,11 @@ def stuck_services(
 ) -> Iterator[tuple[SharedSubject, Move]]:
     """Imports of services that some requests would no longer reach, with the move of these."""
     wide = services_with(imports, moves)
+    index = SubjectIndex(entry.local for entry in wide if entry.kind == "service")
+    is_taken = cache(lambda names: bool(index.covering(names)))
     for entry, move in _requests(imports, moves):
         names = move.names(entry.local)
-        if names is not None and not any(
-            other.kind == entry.kind and is_subset(names[1], of=other.local) for other in wide
-        ):
+        if names is not None and not is_taken(names[1]):
             yield entry, move
 
 

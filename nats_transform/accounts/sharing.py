@@ -48,7 +48,7 @@ class SharedSubject:
     subject: str
     account: str = ""
     to: str = ""
-    rest: Mapping[str, Any] = field(default_factory=dict)
+    rest: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def local(self) -> str:
