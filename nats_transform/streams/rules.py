@@ -3,7 +3,8 @@
 Source: nats-server `checkStreamCfgLocked` and `addStreamWithAssignmentAndMode` in
 `server/stream.go`, error codes in `server/errors.json`. Rules that depend on a server and not on
 the configuration are left out: limits of the account, other streams, clustering. A sealed stream is
-not refused either, because `nats stream info` prints such configurations.
+not refused either, nor `mirror_direct` without a mirror, because `nats stream info` prints such
+configurations: a stream can only not be made so.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from nats_transform.errors import InvalidStream, InvalidTransform, Refusals, pri
 from nats_transform.mappings.subject import (
     collide,
     encode,
-    has_wildcard,
     is_subset,
     is_valid_filter,
+    is_valid_publish_subject,
 )
 from nats_transform.mappings.subject_index import Effort, SubjectIndex
 from nats_transform.mappings.transform import Transform, validate_mapping
@@ -225,31 +226,28 @@ def _check_transform(
 
 
 def _is_usable(consumer: ConsumerReference, starts_somewhere: bool, filter: str) -> bool:
-    subject = consumer.deliver_subject
     return (
         _is_asset_name(consumer.name)
-        and is_valid_filter(subject)
-        and not has_wildcard(subject)
+        and is_valid_publish_subject(consumer.deliver_subject)
         and not starts_somewhere
         and not filter
     )
 
 
 def _check_externals(config: StreamFields) -> None:
-    for upstream in config.upstreams:
-        if upstream.external is None:
-            continue
-        deliver, api = upstream.external.deliver, upstream.external.api
-        if deliver and (not is_valid_filter(deliver) or has_wildcard(deliver)):
+    externals = [upstream.external for upstream in config.upstreams if upstream.external]
+    for deliver in filter(None, [external.deliver for external in externals]):
+        if not is_valid_publish_subject(deliver):
             raise _invalid(
                 f"stream external delivery prefix {deliver} must not contain wildcards", 10024
             )
-        if api and (not is_valid_filter(api) or has_wildcard(api)):
+    for api in filter(None, [external.api for external in externals]):
+        if not is_valid_publish_subject(api):
             raise _invalid(
                 f"stream external api prefix {printable(api)} must be a valid subject "
                 "without wildcards"
             )
-        if api and collide(api, "$JS.API"):
+        if collide(api, "$JS.API"):
             raise _invalid(f"stream external api prefix {api} must not overlap with $JS.API", 10021)
 
 
