@@ -7,7 +7,6 @@ from typing import Any
 
 from nats_transform.mappings.moves import Move, Moves, kept, onward, prefix
 from nats_transform.mappings.subject import ANY_TAIL, SEPARATOR, collide, is_subset
-from nats_transform.mappings.transform import Transform
 from nats_transform.streams.source import StreamSource
 from nats_transform.streams.stream import StreamConfig
 
@@ -94,14 +93,15 @@ def republish_with(stream: StreamConfig, moves: Moves) -> Fields | None:
     A stream has only one republish. It can be widened if it puts tokens in front of all subjects
     that the stream captures. If not, it is returned as it is, and a dry run finds that it stops.
     """
-    if stream.republish is None:
+    transform = stream.republish_transform
+    if stream.republish is None or transform is None:
         return None
     fields: Fields = stream.republish.model_dump(by_alias=True, exclude_unset=True)
-    source, destination = stream.republish_pair
+    source = transform.source
     names = [pair for place in stream.subjects for pair in moves.names(place)]
     if all(is_subset(new, of=source) or not collide(old, source) for old, new in names):
         return fields
-    front = prefix(Transform(source, destination))
+    front = prefix(transform)
     if (
         front is None
         or stream.ingress_transform is not None
