@@ -19,9 +19,10 @@ REFUSED = frozenset(
 STOPS_PLAN = frozenset(
     """batch-split captured-elsewhere captured-twice check-not-chained check-not-compared
     condition-fails consumer-fewer consumer-more counted-twice counter-restarts export-fewer
-    import-fewer ingress-stops irreversible mapped-twice partition-moves publish-opened
-    republish-stops rule-overlap rule-shadowed schedule-not-mapped schedule-target-moves
-    source-stops subscribe-opened""".split()  # noqa: SIM905 - reads better so
+    export-more import-fewer import-more ingress-stops irreversible mapped-twice partition-moves
+    publish-opened republish-escapes republish-stops rule-overlap rule-shadowed
+    schedule-not-mapped schedule-target-moves source-starts source-stops stored-twice
+    subscribe-opened""".split()  # noqa: SIM905 - reads better so
 )
 """Findings that are only warnings in a dry run, but that no order of steps makes safe."""
 

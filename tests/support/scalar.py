@@ -40,6 +40,10 @@ class Facts:
         taken: pairs of a stream and the stream that it takes the message from.
         republished: the streams that republish it.
         loops: the streams whose republish brings it round without end.
+        caught: pairs of a stream and the stream whose republished message it captures.
+        raw: those of `taken` whose transforms do not apply.
+        repeated: the streams that store it several times.
+        copies: each stream that republishes it, with the subject.
     """
 
     captured: frozenset[str] = frozenset()
@@ -48,6 +52,16 @@ class Facts:
     taken: frozenset[tuple[str, str]] = frozenset()
     republished: frozenset[str] = frozenset()
     loops: frozenset[str] = frozenset()
+    caught: frozenset[tuple[str, str]] = frozenset()
+    raw: frozenset[tuple[str, str]] = frozenset()
+    repeated: frozenset[str] = frozenset()
+    copies: frozenset[tuple[str, str]] = frozenset()
+
+    def texts(self, subject: str | None, copied: str | None) -> set[str]:
+        """The subject, or those under which a stream republishes it."""
+        if copied is None:
+            return set() if subject is None else {subject}
+        return {text for name, text in self.copies if name == copied}
 
 
 def facts_of(network: Network, subject: str | None) -> Facts:
@@ -56,15 +70,21 @@ def facts_of(network: Network, subject: str | None) -> Facts:
         return Facts()
     arrivals = network.arrivals(subject)
     stored = [arrival for arrival in arrivals if not arrival.repeats]
+    pairs = [(a, (a.stream, arrivals[a.origin].stream)) for a in arrivals if a.origin is not None]
+    times = Counter(a.stream for a in stored)
     return Facts(
         captured=frozenset(a.stream for a in arrivals if a.via is Via.CAPTURE),
         stored=frozenset((a.stream, None if a.subject == subject else a.subject) for a in stored),
         ingress=frozenset(a.stream for a in stored if a.is_mapped),
-        taken=frozenset(
-            (a.stream, arrivals[a.origin].stream)
-            for a in arrivals
-            if a.origin is not None and a.via is not Via.REPUBLISH
+        taken=frozenset(pair for a, pair in pairs if a.via is not Via.REPUBLISH),
+        caught=frozenset(pair for a, pair in pairs if a.via is Via.REPUBLISH),
+        raw=frozenset(
+            pair
+            for a, pair in pairs
+            if not a.taken.mapping_destination and any(r.transform for r in network.rules(a))
         ),
+        repeated=frozenset(name for name in times if times[name] > 1),
+        copies=frozenset((a.stream, a.republished.subject) for a in stored if a.republished),
         republished=frozenset(a.stream for a in stored if a.republished is not None),
         loops=frozenset(republisher(arrivals, a) for a in arrivals if a.repeats) - {""},
     )
@@ -230,10 +250,11 @@ class Oracle:
                 self.changed_results[encode(end.subject).lower()].add(end.subject)
         self._change(row, before, after, covering)
         self._partition(row, before, after)
-        self._access(row, before, after)
-        self._share(row, before, after)
         ends = (*before, *after)
         facts = {end.subject: facts_of(self.network, end.subject) for end, _ in ends}
+        for copied in (None, *(stream.name for stream in self.network.streams)):
+            self._access(row, before, after, facts, copied)
+            self._share(row, before, after, facts, copied)
         self._deliver(row, before, after, facts)
         self._headers(row, before, after, facts)
         for first, *others in [covering] if covering else []:
@@ -303,35 +324,53 @@ class Oracle:
                 self.tally("moves", rule[:2], row, more)
                 self.moved[rule].add(key)
 
-    def _access(self, row: CensusRow, before: Ends, after: Ends) -> None:
+    def _access(
+        self,
+        row: CensusRow,
+        before: Ends,
+        after: Ends,
+        facts: dict[str | None, Facts],
+        copied: str | None,
+    ) -> None:
         for number, user in enumerate(self.question.users):
             for verb, side in (("publish", user.publish), ("subscribe", user.subscribe)):
-                if side == Allowance():
+                if side == Allowance() or (copied and verb == "publish"):
                     continue
 
                 def may(end: Outcome, side: Allowance = side) -> bool | None:
-                    return None if end.subject is None else side.allows(end.subject)
+                    texts = facts[end.subject].texts(end.subject, copied)
+                    return any(map(side.allows, texts)) if texts else None
 
                 for allowed, gain in rises(before, after, may).items():
                     if (not allowed) in {may(end) for end, _ in before}:
                         code = f"{verb}-{'opened' if allowed else 'denied'}"
-                        self.tally(code, number, row, gain)
+                        self.tally(code, (number, copied), row, gain)
 
-    def _share(self, row: CensusRow, before: Ends, after: Ends) -> None:
+    def _share(
+        self,
+        row: CensusRow,
+        before: Ends,
+        after: Ends,
+        facts: dict[str | None, Facts],
+        copied: str | None,
+    ) -> None:
         def percent(ends: Ends, filters: list[str]) -> int:
             return sum(
                 percent
                 for end, percent in ends
-                if end.subject is not None and any(subscribes(f, end.subject) for f in filters)
+                for texts in [facts[end.subject].texts(end.subject, copied)]
+                if any(subscribes(f, text) for f in filters for text in texts)
             )
 
         for one in dict.fromkeys(self.question.shared):
-            was = percent(before, [one.subject])
+            was, alone = (percent(ends, [one.subject]) for ends in (before, after))
             group = [o.subject for o in self.question.shared if o.importer == one.importer]
-            becomes = percent(after, group if was else [one.subject])
-            self.left[one] += becomes * row.messages
-            if becomes < was:
-                self.tally("shared", one, row, was - becomes)
+            had, has = (percent(ends, group) for ends in (before, after))
+            self.left[one] += (has if was else alone) * row.messages
+            if has < was:
+                self.tally("shared fewer", (one, copied), row, was - has)
+            if alone > had:
+                self.tally("shared more", (one, copied), row, alone - had)
 
     def _deliver(
         self, row: CensusRow, before: Ends, after: Ends, facts: dict[str | None, Facts]
@@ -396,7 +435,30 @@ class Oracle:
                 for gain in loops.values():
                     self.tally("republish-loop", (stream.name,), row, gain)
             for feed in {one.name for one in stream.upstreams if one.external is None}:
-                watched.append(("source-stops", feed, "taken", (stream.name, feed)))
+                pair = stream.name, feed
+                watched.append(("source-stops", feed, "taken", pair))
+
+                def kind(end: Outcome, among: str, pair: tuple[str, str] = pair) -> bool | None:
+                    return pair in getattr(facts[end.subject], among) or None
+
+                took = any(kind(end, "taken") for end, _ in before)
+                for gain in rises(before, after, lambda e, k=kind: k(e, "raw")).values():
+                    if took:
+                        self.tally("source-stops", (*pair, "raw"), row, gain)
+                stored = (facts[end.subject].stored for end, _ in before)
+                has = any(name == feed for names in stored for name, _ in names)
+                for gain in rises(before, after, lambda e, k=kind: k(e, "taken")).values():
+                    if has:
+                        self.tally("source-starts", pair, row, gain)
+            for other in self.network.streams:
+                if other.republish_transform:
+                    pair = stream.name, other.name
+                    watched.append(("republish-escapes", other.name, "caught", pair))
+            twice = rises(
+                before, after, lambda e, s=stream: s.name in facts[e.subject].repeated or None
+            )
+            for gain in twice.values():
+                self.tally("stored-twice", (stream.name,), row, gain)
             for code, where, how, what in watched:
                 applies = attrgetter(how)
 
@@ -405,11 +467,14 @@ class Oracle:
                 ) -> bool | None:
                     fact = facts[end.subject]
                     stores = any(name == where for name, _ in fact.stored)
+                    if applies(Facts(caught=frozenset([("", "")]))):
+                        stores = where in fact.republished
                     return (stores and what not in applies(fact)) or None
 
                 if any(what in applies(facts[end.subject]) for end, _ in before):
                     for gain in rises(before, after, stops).values():
-                        self.tally(code, what if code == "source-stops" else (what,), row, gain)
+                        about = what if isinstance(what, tuple) else (what,)
+                        self.tally(code, about, row, gain)
             for side, ends in enumerate((before, after)):
                 for end, percent in ends:
                     for name, stored in facts[end.subject].stored:
@@ -513,15 +578,18 @@ def findings(oracle: Oracle) -> dict[tuple[str, str], tuple[float, int]]:
             text = f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"
             left = oracle.left["consumer", about]
             code = "consumer-more" if code == "more" else f"consumer-{'fewer' if left else 'none'}"
-        elif code == "shared":
-            kind = "export" if about.importer is None else "import"  # type: ignore[attr-defined]
-            code, text = f"{kind}-{'fewer' if oracle.left[about] else 'none'}", shown(str(about))
+        elif code.startswith("shared"):
+            share = about[0]  # type: ignore[index]
+            kind, change = "import" if share.importer else "export", code.removeprefix("shared ")
+            change = change if change == "more" or oracle.left[share] else "none"
+            code, text = f"{kind}-{change}", shown(str(share))
         elif code.startswith(("publish", "subscribe")):
-            text = f"user {shown(question.users[about].name)}"  # type: ignore[call-overload]
+            text = f"user {shown(question.users[about[0]].name)}"  # type: ignore[index]
         elif code == "moves":
             code, text = "partition-moves", f"mapping {shown(about[0])} -> {shown(about[1])}"  # type: ignore[index]
         elif isinstance(about, tuple):
-            names = about[:1] if code == "source-stops" else about
+            of_another = ("source-stops", "source-starts", "republish-escapes")
+            names = about[:1] if code in of_another else about
             text = " and ".join(f"stream {shown(name)}" for name in names)
         found[code, text] = tally.numbers
     for stream in oracle.network.streams:

@@ -20,13 +20,18 @@ class Access(Analysis):
       FROM receivers WHERE how IN ('publish', 'subscribe')
     ),
     users AS (
-      SELECT DISTINCT way, layer, how, receiver FROM ways JOIN may USING (form)
+      SELECT DISTINCT way, layer, how, receiver, other FROM ways JOIN may USING (form)
       WHERE result IS NOT NULL
     )
-    SELECT u.layer, u.how, [u.receiver], [(r.form IS NOT NULL)::INT], way, side, w.number, percent
+    SELECT u.layer, u.how, [u.receiver, u.other], [(r.form IS NOT NULL)::INT], way, side, w.number,
+           percent
     FROM ways w JOIN users u USING (way) LEFT JOIN may r
       ON r.form = w.form AND r.layer = u.layer AND r.how = u.how AND r.receiver = u.receiver
-    WHERE result IS NOT NULL
+      AND r.other = u.other
+    WHERE result IS NOT NULL AND (u.other < 0 OR EXISTS (
+      FROM receivers p WHERE p.form = w.form AND p.layer = u.layer AND p.how = 'republishes'
+        AND p.receiver = u.other
+    ))
     """
     gains = """
     SELECT layer, code || CASE WHEN kind = [1] THEN '-opened' ELSE '-denied' END, about,
@@ -42,10 +47,13 @@ class Access(Analysis):
         return any(question.users for question in database.questions)
 
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
-        users = database.questions[layer].users
-        for code, (number,), count in database.counts(self.name, layer):
+        question = database.questions[layer]
+        for code, (number, stream), count in database.counts(self.name, layer):
             verb, result = code.split("-")
             may = "may" if result == "opened" else "may not"
             to = "under" if verb == "publish" else "to"
-            message = f"the user {may} {verb} {to} these new subjects"
-            yield code, f"user {shown(users[number].name)}", message, count
+            what = "these new subjects"
+            if stream >= 0:
+                what = f"what stream {shown(question.streams[stream].name)} republishes of {what}"
+            message = f"the user {may} {verb} {to} {what}"
+            yield code, f"user {shown(question.users[number].name)}", message, count

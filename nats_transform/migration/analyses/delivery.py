@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow as pa
-
 from nats_transform.errors import shown
 from nats_transform.migration.analysis import Analysis, Draft
 from nats_transform.migration.database import Database
@@ -16,28 +14,34 @@ class Delivery(Analysis):
 
     name = "delivery"
     is_layered = True
-    # What a stream does with messages that it stores; `watched` has what it could stop to do.
+    # `did` has what streams do today with what they or others store or republish.
     kinds = """
     WITH captured AS (
       SELECT form, layer, list(receiver ORDER BY receiver) AS streams
       FROM receivers WHERE how = 'captures' GROUP BY ALL
+    ),
+    did AS (
+      SELECT DISTINCT way, layer, how, receiver, other,
+             CASE how WHEN 'catches' THEN 'republishes' ELSE 'stores' END AS condition,
+             CASE WHEN other < 0 THEN receiver ELSE other END AS owner
+      FROM ways JOIN receivers USING (form)
+      WHERE side = 'before' AND how IN ('ingress', 'republishes', 'takes', 'catches')
     )
     SELECT layers.layer, 'captured', []::INT[], coalesce(streams, []), way, side, number, percent
     FROM ways CROSS JOIN layers
     LEFT JOIN captured ON captured.form = ways.form AND captured.layer = layers.layer
     WHERE result IS NOT NULL
     UNION ALL
-    SELECT w.layer, w.code, w.about, [], way, side, ways.number, percent
-    FROM ways JOIN receivers s ON s.form = ways.form AND s.how = 'stores'
-    JOIN watched w ON w.layer = s.layer AND w.stream = s.receiver
-    ANTI JOIN receivers r ON r.form = ways.form AND r.layer = w.layer AND r.how = w.how
-      AND r.receiver = w.about[1] AND r.other = w.other
+    SELECT d.layer, d.how, [d.receiver, d.other], [], w.way, side, number, percent
+    FROM ways w JOIN did d ON d.way = w.way
+    JOIN receivers s ON s.form = w.form AND s.layer = d.layer AND s.how = d.condition
+      AND s.receiver = d.owner
+    ANTI JOIN receivers r ON r.form = w.form AND r.layer = d.layer AND r.how = d.how
+      AND r.receiver = d.receiver AND r.other = d.other
     UNION ALL
-    SELECT layer, 'republish-loop', [receiver], [], way, side, number, percent
-    FROM ways JOIN receivers USING (form) WHERE how = 'loops'
-    UNION ALL
-    SELECT layer, 'source-stops', [receiver, other, -1], [], way, side, number, percent
-    FROM ways JOIN receivers USING (form) WHERE how = 'takes raw'
+    SELECT layer, CASE how WHEN 'takes' THEN 'starts' ELSE how END, [receiver, other], [],
+           way, side, number, percent
+    FROM ways JOIN receivers USING (form) WHERE how IN ('loops', 'repeats', 'takes', 'takes raw')
     """
     gains = """
     WITH before AS (
@@ -53,72 +57,58 @@ class Delivery(Analysis):
     FROM rises LEFT JOIN before USING (layer, way)
     WHERE code = 'captured' AND (len(kind) > 0 OR most > 0)
     UNION ALL
-    SELECT layer, code, about, way, number, percent FROM rises WHERE code = 'republish-loop'
+    SELECT layer, code, about, way, number, percent FROM rises
+    WHERE analysis = 'delivery' AND code NOT IN ('captured', 'starts', 'takes raw')
     UNION ALL
     SELECT r.layer, r.code, r.about, r.way, r.number, r.percent
-    FROM rises r WHERE r.analysis = 'delivery' AND r.code = 'source-stops' AND r.about[3] = -1
-    AND EXISTS (
-      FROM ways b JOIN receivers x ON x.form = b.form AND x.how = 'takes'
-      WHERE b.way = r.way AND b.side = 'before' AND x.layer = r.layer
-        AND x.receiver = r.about[1] AND x.other = r.about[2]
-    )
-    UNION ALL
-    SELECT r.layer, r.code, r.about, r.way, r.number, r.percent
-    FROM rises r JOIN watched w ON w.layer = r.layer AND w.code = r.code AND w.about = r.about
-    WHERE r.analysis = 'delivery' AND EXISTS (
+    FROM rises r WHERE r.analysis = 'delivery' AND r.code IN ('starts', 'takes raw') AND EXISTS (
       FROM ways b JOIN receivers x ON x.form = b.form
-      WHERE b.way = r.way AND b.side = 'before' AND x.layer = w.layer AND x.how = w.how
-        AND x.receiver = w.about[1] AND x.other = w.other
+      WHERE b.way = r.way AND b.side = 'before' AND x.layer = r.layer
+        AND x.how = CASE r.code WHEN 'starts' THEN 'stores' ELSE 'takes' END
+        AND [x.receiver, x.other] = CASE r.code WHEN 'starts' THEN [r.about[2], -1] ELSE r.about END
     )
     """
 
     def prepare(self, database: Database) -> bool:
-        rows: list[tuple[int, str, list[int], int, str, int]] = []
-        for layer, question in enumerate(database.questions):
-            numbers = {stream.name: number for number, stream in enumerate(question.streams)}
-            for number in numbers.values():
-                stream = question.streams[number]
-                if stream.ingress_transform:
-                    rows.append((layer, "ingress-stops", [number], number, "ingress", -1))
-                if stream.republish_transform:
-                    rows.append((layer, "republish-stops", [number], number, "republishes", -1))
-                feeds = {u.name for u in stream.upstreams if u.external is None}
-                for feed in sorted(feeds & numbers.keys()):
-                    other = numbers[feed]
-                    rows.append((layer, "source-stops", [number, other], other, "takes", other))
-        database.table(
-            "watched",
-            rows,
-            layer=pa.int32(),
-            code=pa.string(),
-            about=pa.list_(pa.int32()),
-            stream=pa.int32(),
-            how=pa.string(),
-            other=pa.int32(),
-        )
         return any(question.streams for question in database.questions)
 
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
         streams = [shown(stream.name) for stream in database.questions[layer].streams]
-        for code, numbers, count in database.counts(self.name, layer):
+        for kind, numbers, count in database.counts(self.name, layer):
+            code, message = _MESSAGES[kind]
             names = [streams[number] for number in numbers if number >= 0]
-            if code == "source-stops":
-                verb = "rename" if -1 in numbers else "take"
-                message = f"it will not {verb} these messages from {names[1]}"
-                yield code, f"stream {names[0]}", message, count
-            else:
-                names.sort()
-                about = " and ".join(f"stream {name}" for name in names)
-                yield code, about, _MESSAGES[code].format(" and ".join(names)), count
+            about = names[:1] if kind in _OF_ANOTHER else sorted(names)
+            named = names[1:] if kind in _OF_ANOTHER else about
+            text = message.format(" and ".join(named))
+            yield code, " and ".join(f"stream {name}" for name in about), text, count
 
 
 _MESSAGES = {
-    "not-captured": "no stream will store these messages. Today they are stored in {}",
-    "captured-elsewhere": "these messages will be stored in {}",
-    "captured-twice": "{} capture the same messages, so nats-server refuses one of the streams",
-    "newly-captured": "{} will store these messages, and no stream stores them today",
-    "ingress-stops": "its subject transform will not match these messages",
-    "republish-stops": "it will not republish these messages",
-    "republish-loop": "{} republishes these messages, and they come back to it endlessly",
+    "not-captured": (
+        "not-captured",
+        "no stream will store these messages. Today they are stored in {}",
+    ),
+    "captured-elsewhere": ("captured-elsewhere", "these messages will be stored in {}"),
+    "captured-twice": (
+        "captured-twice",
+        "{} capture the same messages, so nats-server refuses one of the streams",
+    ),
+    "newly-captured": (
+        "newly-captured",
+        "{} will store these messages, and no stream stores them today",
+    ),
+    "repeats": ("stored-twice", "{} will store each of these messages more than once"),
+    "ingress": ("ingress-stops", "its subject transform will not match these messages"),
+    "republishes": ("republish-stops", "it will not republish these messages"),
+    "catches": ("republish-escapes", "it will not store what {} republishes of these messages"),
+    "loops": (
+        "republish-loop",
+        "{} republishes these messages, and they come back to it endlessly",
+    ),
+    "takes": ("source-stops", "it will not take these messages from {}"),
+    "takes raw": ("source-stops", "it will not rename these messages from {}"),
+    "starts": ("source-starts", "it will take these messages from {} too"),
 }
-"""By the code of a finding, with a place for the names of streams."""
+"""The code and the message of a finding by what was counted, with a place for names of streams."""
+_OF_ANOTHER = ("catches", "takes", "takes raw", "starts")
+"""Those that are about a stream and what it has from another one."""

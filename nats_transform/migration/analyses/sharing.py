@@ -24,36 +24,32 @@ class Sharing(Analysis):
 
     name = "sharing"
     is_layered = True
-    # For each way and each export or import: the percent that it has today, and will have. An
-    # import that brings nothing today cannot lose anything, so others do not stand in for it.
+    # For each way and each export or import: the percent that it brings, and that its account gets
+    # by all of them together. Copies that a stream republishes stand in for no message.
     _shares = """
     WITH leaving AS (
-      SELECT way, side, w.number, percent, r.layer, s.number AS shared, s.importer
+      SELECT way, side, w.number, percent, r.layer, s.number AS shared, s.importer, r.other
       FROM ways w JOIN receivers r ON r.form = w.form AND r.how = 'export'
       JOIN shared s ON s.layer = r.layer AND s.number = r.receiver
     ),
-    was AS (
-      SELECT way, layer, shared, importer, sum(percent) AS percent
-      FROM leaving WHERE side = 'before' GROUP BY ALL
-    ),
     together AS (
-      SELECT way, layer, importer, sum(percent) AS percent
-      FROM (SELECT DISTINCT way, layer, importer, number, percent FROM leaving WHERE side = 'after')
+      SELECT way, layer, importer, other,
+             coalesce(sum(percent) FILTER (side = 'before'), 0) AS had,
+             coalesce(sum(percent) FILTER (side = 'after'), 0) AS has
+      FROM (SELECT DISTINCT way, layer, importer, other, side, number, percent FROM leaving)
       GROUP BY ALL
-    ),
-    alone AS (
-      SELECT way, layer, shared, sum(percent) AS percent
-      FROM leaving WHERE side = 'after' GROUP BY ALL
     )
-    SELECT way, layer, shared, was.percent AS before, coalesce(together.percent, 0) AS after
-    FROM was LEFT JOIN together USING (way, layer, importer)
-    UNION ALL
-    SELECT way, layer, shared, 0, percent FROM alone ANTI JOIN was USING (way, layer, shared)
+    SELECT way, layer, shared, other, had, has,
+           coalesce(sum(percent) FILTER (side = 'before'), 0) AS before,
+           coalesce(sum(percent) FILTER (side = 'after'), 0) AS after
+    FROM leaving JOIN together USING (way, layer, importer, other) GROUP BY ALL
     """
+    # An import that brings nothing today cannot lose anything, so others do not stand in for it.
     gains = f"""
-    SELECT s.layer, 'gone', [shared], way, number, before - after
-    FROM ({_shares}) s JOIN ways USING (way)
-    WHERE before > after AND side = 'after' AND is_likeliest
+    SELECT layer, CASE WHEN before > has THEN 'fewer' ELSE 'more' END, [shared, other], way, number,
+           greatest(before - has, after - had)
+    FROM ({_shares}) JOIN ways USING (way)
+    WHERE (before > has OR after > had) AND side = 'after' AND is_likeliest
     """  # noqa: S608 - our own text
 
     def prepare(self, database: Database) -> bool:
@@ -70,14 +66,21 @@ class Sharing(Analysis):
         shared = tuple(dict.fromkeys(database.questions[layer].shared))
         left = dict(
             database.rows(
-                f"SELECT shared, sum(after * messages)::HUGEINT FROM ({self._shares}) "  # noqa: S608
-                "JOIN way_messages USING (way) WHERE layer = ? GROUP BY ALL",
+                f"WITH shares AS ({self._shares}) "  # noqa: S608 - our own text
+                "SELECT shared, sum(if(before > 0, has, after) * messages)::HUGEINT "
+                "FROM shares JOIN way_messages USING (way) WHERE layer = ? GROUP BY ALL",
                 layer,
             )
         )
-        for _, (number,), count in database.counts(self.name, layer):
+        streams = database.questions[layer].streams
+        for change, (number, stream), count in database.counts(self.name, layer):
             kind = "export" if shared[number].importer is None else "import"
-            code = f"{kind}-fewer" if left.get(number) else f"{kind}-none"
-            rest = messages(int(left.get(number, 0)))
-            message = f"these messages will not leave the account, but {rest} still will"
-            yield code, shown(str(shared[number])), message, count
+            what = "these messages"
+            if stream >= 0:
+                what = f"what stream {shown(streams[stream].name)} republishes of {what}"
+            message = f"{what} will leave the account too"
+            if change == "fewer":
+                change = change if left.get(number) else "none"
+                rest = messages(int(left.get(number, 0)))
+                message = f"{what} will not leave the account, but {rest} still will"
+            yield f"{kind}-{change}", shown(str(shared[number])), message, count

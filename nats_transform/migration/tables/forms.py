@@ -47,12 +47,13 @@ class Receiver(NamedTuple):
 
     Attributes:
         layer: the number of the layer of the question.
-        how: `captures`, `stores`, `keeps` (stores under the subject itself), `ingress`, `takes`,
-            `takes raw` (without the transforms of its source), `republishes` or `loops` for
-            streams; `consumer`; `export` for exports and imports; `publish` or `subscribe` for a
-            user who may, but not everything.
+        how: `captures`, `stores`, `repeats` (stores several times), `keeps` (stores under the
+            subject itself), `ingress`, `takes`, `takes raw` (without the transforms of its source),
+            `catches` (captures what another one republishes), `republishes` or `loops` for streams;
+            `consumer`; `export` for exports and imports; `publish` or `subscribe` for a user who
+            may, but not everything.
         number: the stream, consumer, user and so on by its place in the question.
-        other: for `takes` and `takes raw` the stream that it is taken from; else -1.
+        other: the stream that it is taken from, or that republishes it; else -1.
     """
 
     layer: int
@@ -264,29 +265,40 @@ class Forms:
             for stream, subject in stored:
                 for number in self._consumers[layer].of(stream, subject):
                     yield Receiver(layer, "consumer", number)
-            for number in self._shared[layer].of(text):
-                yield Receiver(layer, "export", number)
-            for how, number in self._rights[layer].of(text):
-                yield Receiver(layer, how, number)
+            yield from self._outside(layer, text)
+            for arrival in arrivals:
+                if arrival.republished is not None:
+                    number = self._streams[layer][arrival.stream]
+                    yield from self._outside(layer, arrival.republished.subject, number)
+
+    def _outside(self, layer: int, text: str, other: int = -1) -> Iterator[Receiver]:
+        """Who else may have a subject, which may be one that a stream republishes."""
+        for number in self._shared[layer].of(text):
+            yield Receiver(layer, "export", number, other)
+        for how, number in self._rights[layer].of(text):
+            if how == "subscribe" or other < 0:
+                yield Receiver(layer, how, number, other)
 
     def _of_streams(self, layer: int, text: str, arrivals: Sequence[Arrival]) -> Iterator[Receiver]:
         """The streams that a subject comes to, and what they do with it."""
-        network, numbers = self._networks[layer], self._streams[layer]
+        network, numbers, stored = self._networks[layer], self._streams[layer], set[int]()
         for arrival in arrivals:
             number = numbers[arrival.stream]
             if arrival.via is Via.CAPTURE:
                 yield Receiver(layer, "captures", number)
-            if arrival.origin is not None and arrival.via is not Via.REPUBLISH:
+            if arrival.origin is not None:
                 other = numbers[arrivals[arrival.origin].stream]
-                yield Receiver(layer, "takes", number, other)
-                rules = network.rules(arrival) if arrival.taken.fate is Fate.UNMATCHED else ()
+                how = "catches" if arrival.via is Via.REPUBLISH else "takes"
+                yield Receiver(layer, how, number, other)
+                rules = () if arrival.taken.mapping_destination else network.rules(arrival)
                 if any(rule.transform for rule in rules):
                     yield Receiver(layer, "takes raw", number, other)
             if arrival.repeats:
                 if loop := republisher(arrivals, arrival):
                     yield Receiver(layer, "loops", numbers[loop])
                 continue
-            yield Receiver(layer, "stores", number)
+            yield Receiver(layer, "stores" if number not in stored else "repeats", number)
+            stored.add(number)
             if arrival.subject == text:
                 yield Receiver(layer, "keeps", number)
             if arrival.is_mapped:

@@ -310,7 +310,7 @@ MISTAKES = [
             stored={"S": MOVED, "COPY": {"shop.eu": 10, "shop.us": 3}},
         ),
         moved(BOTH, COPY | {"sources": [{"name": "S"}]}, stored={"S": MOVED, "COPY": MOVED}),
-        [("warning", "check-sourced-twice", 0, 0)],
+        [("warning", "stored-twice", 5, 1), ("warning", "check-sourced-twice", 0, 0)],
         [("warning", "sourced-twice")],
     ),
     Mistake(
