@@ -16,6 +16,7 @@ from nats_transform.mappings.symbolic import image
 from nats_transform.migration import DryRun, MigrationFinding, Question
 from nats_transform.migration.findings import REFUSED, STOPS_PLAN
 from nats_transform.migration.room.dependents import narrow, wide
+from nats_transform.migration.room.flows import republished
 from nats_transform.plan.changes import changes
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
 from nats_transform.plan.stages import STAGES, Stage, stages
@@ -166,7 +167,8 @@ def build(
     both, _ = wide(question, changing)
     ever = (question, both, narrow(question, both, changing))
     settling = tuple(_settle(question.streams, changing))
-    programs = _programs(changing, dry_run, {change.settles for change in settling})
+    heard = Moves([*changing, *republished(both.streams, changing)])
+    programs = _programs(heard, dry_run, {change.settles for change in settling})
     steps = [
         *_room("expand", ever),
         *_hold(dry_run),

@@ -61,9 +61,9 @@ def wide(question: Question, moves: Moves) -> tuple[Question, list[Obstacle]]:
         for stream in republishing
     )
     shares = {
-        name: Shares(exports_with(shares.exports, moves), services_with(shares.imports, moves))
+        name: Shares(exports_with(shares.exports, every), services_with(shares.imports, moves))
         if name in question.names
-        else replace(shares, imports=imports_with(shares.imports, question.names, moves))
+        else replace(shares, imports=imports_with(shares.imports, question.names, every))
         for name, shares in question.shares.items()
     }
     both = replace(
@@ -114,11 +114,11 @@ def narrow(before: Question, both: Question, moves: Moves) -> Question:
         users=tuple(user_with(user, gone.moves, gone.published) for user in before.users),
         shares={
             name: Shares(
-                shares_without(shares.exports, ("",), gone.mapped),
+                shares_without(shares.exports, ("",), gone.published),
                 services_without(shares.imports, gone.mapped),
             )
             if name in both.names
-            else replace(shares, imports=shares_without(shares.imports, both.names, gone.mapped))
+            else replace(shares, imports=shares_without(shares.imports, both.names, gone.published))
             for name, shares in both.shares.items()
         },
     )

@@ -27,12 +27,21 @@ def sources_with(
     otherwise they are stored under the new names.
     """
     sources = [_fields(source) for source in stream.sources]
-    for source in stream.sources:
+    ours = [s for s in stream.sources if s.external is None and s.consumer is None]
+    for source in ours:
         upstream = streams.get(source.name)
-        if source.external is not None or source.consumer is not None or upstream is None:
+        if upstream is None:
             continue
+        # What other sources take as it is would be stored twice.
+        taken = [
+            rule.source
+            for other in ours
+            if other.name == source.name
+            for rule in other.filters
+            if rule.transform is None
+        ]
         for move in moves.under(rule.source for rule in source.filters):
-            transforms = [] if _renames(upstream, move) else list(_transforms(source, move))
+            transforms = [] if _renames(upstream, move) else _transforms(source, move, taken)
             if not transforms:
                 continue
             fields = {k: v for k, v in _fields(source).items() if k not in (*_FILTERS, *_STARTS)}
@@ -74,17 +83,20 @@ def _renames(upstream: StreamConfig, move: Move) -> bool:
     )
 
 
-def _transforms(source: StreamSource, move: Move) -> Iterator[Fields]:
+def _transforms(source: StreamSource, move: Move, taken: Sequence[str]) -> list[Fields]:
+    """The filters and transforms that take the new names; `taken` is so already, as it is."""
+    own, transforms = [rule.source for rule in source.filters], list[Fields]()
     for rule in source.filters:
         names = move.names(rule.source)
-        if names is None or any(
-            is_subset(names[1], of=pattern.source) for pattern in source.filters
-        ):
+        patterns = own if rule.transform else [*own, *taken]
+        if names is None or any(is_subset(names[1], of=pattern) for pattern in patterns):
             continue
         if rule.transform is None:
-            yield {"src": names[1], "dest": ""}
+            own.append(names[1])
+            transforms.append({"src": names[1], "dest": ""})
         elif (pair := kept(move, rule.source, rule.transform)) is not None:
-            yield {"src": pair[0], "dest": pair[1]}
+            transforms.append({"src": pair[0], "dest": pair[1]})
+    return transforms
 
 
 def republish_with(stream: StreamConfig, moves: Moves) -> Fields | None:

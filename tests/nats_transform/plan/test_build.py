@@ -54,6 +54,14 @@ def test_what_headers_ask_of_people_stands_in_the_steps_that_move_messages() -> 
     assert "hold" not in {step.phase for step in made("").steps}
 
 
+def test_programs_subscribe_to_what_streams_republish_too() -> None:
+    republish = {"src": "orders.*", "dest": "live.orders.$1"}
+    stream = parse_stream({"name": "ORDERS", "subjects": ["orders.*"], "republish": republish})
+    (first, *_) = [s for s in plan(Question(NEW, NOTHING, streams=(stream,))).steps if s.programs]
+    assert "`orders.*` and `shop.orders.*`" in first.programs
+    assert "`live.orders.*` and `live.shop.orders.*`" in first.programs
+
+
 SETTLED: list[Any] = [
     pytest.param({}, [], id="none"),
     pytest.param({"allow_msg_schedules": True}, [("schedules", ("S",))], id="schedules"),
