@@ -30,7 +30,14 @@ from nats_transform.kernel import compile_mappings
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode, intersection
-from nats_transform.mappings.symbolic import Symbol, computes_with, filter_of, is_cut, results
+from nats_transform.mappings.symbolic import (
+    Symbol,
+    computes_with,
+    filter_of,
+    filter_of_results,
+    is_cut,
+    results,
+)
 from nats_transform.mappings.transform import Transform
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.tables.census import CensusPart, added_up
@@ -45,6 +52,7 @@ _NO_CENSUS = (
     "no census; make one with `nats-transform census export --stream NAME --out census.parquet`"
 )
 BATCH_ROWS = 2**18  # at once, and those with the same subject as the last
+_MOST_SHAPES = 10_000  # of subjects on their way through streams
 _MOST = 2.0**56  # messages, and bytes: what is computed with them fits into 64 bits
 
 
@@ -253,9 +261,25 @@ def _seen(question: Question, redacted: Collection[int]) -> Iterator[tuple[str, 
                 what = f"a function in {transform.destination}"
                 yield from ((what, p) for p in computes_with(transform, redacted))
                 shapes.append(_shape(transform, redacted))
+    there = question.leaf_node.mappings if question.leaf_node is not None else ()
+    on = "on the other side of a leaf node connection"
+    filters = [*question.filters, *((f"a mapping {on}", mapping.source) for mapping in there)]
+    behind = [transform for mapping in there for transform in mapping.transforms]
+    filters += ((f"a result {on}", filter_of_results(transform)) for transform in behind)
+    behind += question.network.transforms
+    for shape, places in shapes:  # which grows
+        for transform in behind:
+            if intersection(shape, transform.source) is None:
+                continue
+            what = f"a function in {transform.destination}"
+            yield from ((what, places[place]) for place in computes_with(transform, places))
+            made, kept = _shape(transform, places)
+            further = made, {place: places[before] for place, before in kept.items()}
+            if further not in shapes and len(shapes) < _MOST_SHAPES:
+                shapes.append(further)
     yield from (
         literal
-        for what, filter in question.filters
+        for what, filter in filters
         for literal in _literals(f"{what}, with the filter {filter},", filter, shapes)
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from nats_transform.config import (
 from nats_transform.config.load import mappings_in
 from nats_transform.config.permissions import User, users_of
 from nats_transform.mappings.mapping import AccountMappings
-from nats_transform.mappings.unseen import unseen_of_archive
+from nats_transform.mappings.symbolic import can_land_in, is_identity
+from nats_transform.mappings.unseen import Unseen, unseen_of_archive
 from nats_transform.migration import Question
 from nats_transform.streams.features import SCHEDULE_HEADERS
 
@@ -48,8 +49,29 @@ def looked_at(
         "streams": len(question.streams),
         "consumers": len(question.consumers),
         "streams_from": None if shown_by is None else str(shown_by),
-        "not_looked_at": tuple(unseen),
+        "not_looked_at": (*unseen, *_unseen(question, clusters)),
     }
+
+
+def _unseen(question: Question, clusters: Sequence[str]) -> Iterator[Unseen]:
+    """What subjects cannot show that are stored, and that come from some clusters."""
+    accounts = (question.current, question.candidate)
+    named = {name for account in accounts for m in account.mappings for name in m.clusters}
+    for name in sorted(named & {*question.clusters} - {*clusters}):
+        yield Unseen(f"messages of cluster {name}", "an archive that names clusters")
+    renaming = [t for m in question.current.mappings for t in m.transforms if not is_identity(t)]
+    for stream in question.streams:
+        if stream.name in question.archived and (
+            stream.ingress_transform is not None
+            or any(can_land_in(t, subject) for t in renaming for subject in stream.captured)
+        ):
+            renamed = "that a mapping or a subject_transform renamed before it was stored"
+            yield Unseen(
+                f"how publishers wrote the subject of a message in {stream.name} {renamed}"
+            )
+    yield Unseen("mirrors and sources in other accounts and domains")
+    if question.has_leaf_nodes or question.leaf_node is not None:
+        yield Unseen("permissions of leaf node connections")
 
 
 def read_question(settings: DryRunSettings) -> Question:
@@ -60,29 +82,19 @@ def read_question(settings: DryRunSettings) -> Question:
     """
     streams = load_streams(settings.streams) if settings.streams else ()
     users: tuple[User, ...] = ()
-    files = {
-        file: load_all(file)
-        for file in (settings.candidate, settings.permissions, settings.mapping)
-        if file is not None
-    }
-    located = files[settings.candidate]
     # What accounts have today: in the configuration of the servers if it is given, else in the file
     # of the mappings in force, else in that of the candidate.
-    today = [
-        one
-        for file in (settings.permissions, settings.mapping, settings.candidate)
-        for one in (files[file] if file is not None else ())
-        if one.accounts
-    ]
-    ours = [one for one in today if settings.account in one.accounts]
+    order = (settings.permissions, settings.mapping, settings.candidate)
+    files = {file: load_all(file) for file in order if file is not None}
+    located = [one for some in files.values() for one in some if one.accounts]
+    ours = [one for one in located if settings.account in one.accounts]
     shares: dict[str, Shares] = {}
-    for one in today:
+    for one in located:
         if one.shares != NO_SHARES:
             shares.setdefault(one.accounts[0], one.shares)
     if settings.permissions:
         account = settings.permissions_account or settings.account
         users = tuple(users_of(parse_server_config(settings.permissions), account))
-        located = [*located, *files[settings.permissions]]
 
     def mappings(file: Path) -> AccountMappings:
         return mappings_in(files[file], file, settings.account)

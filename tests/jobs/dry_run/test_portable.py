@@ -206,6 +206,33 @@ BOB = (Consumer("S", "bob", ("shop.*.*.bob",)),)
             "consumer bob",
             id="behind a token in pieces",
         ),
+        pytest.param(
+            beside(
+                streams=stream(
+                    subjects=["shop.>"],
+                    subject_transform={"src": "shop.*.*", "dest": "kept.{{partition(3,1)}}.$2"},
+                )
+            ),
+            "a function in kept",
+            id="function of a stream",
+        ),
+        pytest.param(
+            beside(
+                streams=stream(
+                    subjects=["shop.>"],
+                    subject_transform={"src": "shop.*.*", "dest": "kept.$2.$1"},
+                ),
+                consumers=(Consumer("S", "bob", ("kept.*.bob",)),),
+            ),
+            "consumer bob",
+            id="behind a stream",
+        ),
+        pytest.param(
+            beside(leaf_node=mappings({"shop.bob.*": "x.$1"})), "a mapping on", id="leaf node"
+        ),
+        pytest.param(
+            beside(leaf_node=mappings({"x.*": "orders.$1.bob"})), "a result on", id="from there"
+        ),
     ],
 )
 def test_what_looks_at_a_hash_is_refused(question: Question, what: str) -> None:

@@ -215,8 +215,14 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
           C { imports: [{stream: {account: B, subject: q}}] }
         }""",
     )
-    shared = read_question(asked(tmp_path / "accounts.conf", account="ACME")).shared
-    assert sorted(map(str, shared)) == ["export a.>", "export x", "import of a.b by account B"]
+    accounts, bare = tmp_path / "accounts.conf", tmp_path / "bare.conf"
+    write(bare, "accounts { ACME { mappings { a: c } } }")
+    for settings in (
+        asked(accounts, account="ACME"),
+        asked(bare, mapping=accounts, account="ACME"),
+    ):
+        shared = read_question(settings).shared
+        assert sorted(map(str, shared)) == ["export a.>", "export x", "import of a.b by account B"]
     inputs = question_of(tmp_path, candidate)
     assert [stream.name for stream in inputs.streams] == ["S"]
     assert [(c.stream, c.name, c.filters) for c in inputs.consumers] == [("S", "c", ("a",))]
@@ -291,6 +297,46 @@ def test_a_pipe_among_the_consumers_does_not_block(tmp_path: Path, candidate: Pa
 def test_an_empty_folder_says_what_to_save(tmp_path: Path, candidate: Path) -> None:
     with refused(InvalidConfig, "folder-without-json", command="nats stream info NAME --json"):
         read_question(asked(candidate, streams=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("config", "candidate", "current", "unseen"),
+    [
+        ({"subjects": ["a"]}, "a: b", "", []),
+        ({"subjects": ["a"]}, "a: b", "c: d", []),
+        ({"subjects": ["a"]}, "a: b", "c: a", ["how publishers wrote"]),
+        (
+            {"subjects": ["in"], "subject_transform": {"src": "in", "dest": "a"}},
+            "in: b",
+            "",
+            ["how publishers wrote"],
+        ),
+        (
+            {"subjects": ["a"]},
+            "a: [{destination: b, weight: 100, cluster: east}, {destination: c, weight: 100}]",
+            "",
+            ["messages of cluster east"],
+        ),
+    ],
+)
+def test_what_subjects_cannot_show_is_said(
+    config: dict[str, Any], candidate: str, current: str, unseen: list[str], tmp_path: Path
+) -> None:
+    write(tmp_path / "s.json", {"config": {"name": "S", **config}})
+    write(tmp_path / "old.conf", f"mappings {{ {current} }}")
+    write(tmp_path / "new.conf", f"mappings {{ {candidate} }}")
+    census_file(tmp_path / "census.parquet", {b"a": 1}, stream="S")
+    settings = DryRunSettings(
+        census=tmp_path / "census.parquet",
+        candidate=tmp_path / "new.conf",
+        mapping=tmp_path / "old.conf",
+        streams=tmp_path / "s.json",
+        clusters=("east", "west"),
+    )
+    said = [one.what for one in dry_run(lambda: pytest.fail("Spark"), settings).not_looked_at]
+    starts = ("how publishers wrote", "messages of cluster east", "messages of cluster west")
+    assert [start for start in starts if any(what.startswith(start) for what in said)] == unseen
+    assert "mirrors and sources in other accounts and domains" in said
 
 
 def test_consumers_need_streams(tmp_path: Path, candidate: Path) -> None:
