@@ -43,6 +43,7 @@ from jobs.verify.settled import unsettled
 from nats_transform.accounts.sharing import NO_SHARES
 from nats_transform.config import load_all, parse_server_config
 from nats_transform.config.permissions import users_of
+from nats_transform.mappings.subject import subscribes
 from nats_transform.plan.changes import entries, permissions_of
 from nats_transform.plan.files import PLAN, edited_file, path
 from nats_transform.plan.model import FORMAT, Change, Plan
@@ -105,6 +106,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
         raise PlanError("no-such-step", step=settings.step, last=len(plan.steps))
     changes = _in_order(plan)
     views: list[View] = []
+    probed: list[View] = []
     deviations: list[str] = []
     waits: list[str] = []
     settled = not any(planned.settles for planned in plan.steps[: settings.step])
@@ -130,7 +132,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
                     if error.err_code == STREAM_NOT_FOUND:
                         deviations.append(str(error))
             if settings.probe is not None:
-                views.append(asyncio.run(probe(server, plan, settings.step, settings.probe)))
+                probed.append(asyncio.run(probe(server, plan, settings.step, settings.probe)))
     if ("mappings", plan.account) in changes:
         for url in settings.monitor:
             view, others = _monitored(url, plan.account)
@@ -138,15 +140,20 @@ def verify(settings: VerifySettings) -> VerifyResult:
             known |= others
     for file in settings.config:
         views.append(_configured(file, plan.users_account or plan.account, changes))
+    beside: list[str] = []  # mappings that nothing but a probe could show, which is of one source
+    if settings.probe is not None and not any(("mappings", plan.account) in v.seen for v in views):
+        beside = _beside(plan, settings.probe)
+    views += probed
     seen = dict.fromkeys(thing for view in views for thing in view.seen)
     unseen = [" ".join(thing) for thing in changes if thing not in seen]
     unseen += [
         f"mappings {plan.account} on {name}"
         for name in sorted(known - {view.where for view in views})
     ]
+    unseen += [f"mappings {plan.account} of {source}" for source in beside]
     last = plan.steps[settings.step - 1] if settings.step else None
     lacking = [kind for kind, name in _in_order(plan, settings.step) if (kind, name) not in seen]
-    if last is not None and last.settles and not settled:
+    if last is not None and last.settles and not settled and not settings.undo:
         lacking.append("stream")
     if not seen:  # a step that changes nothing shows in the others, if in anything
         lacking += [kind for kind, _ in changes]
@@ -187,6 +194,19 @@ def _configured(file: Path, account: str, wanted: Collection[Thing]) -> View:
     return view
 
 
+def _beside(plan: Plan, subject: str) -> list[str]:
+    """The sources of mappings that steps change, and under which a subject is not."""
+    changing = {
+        source
+        for step in plan.steps
+        for change in step.changes
+        if change.kind == "mappings"
+        for source in change.before.keys() | change.after.keys()
+        if change.before.get(source) != change.after.get(source)
+    }
+    return sorted(source for source in changing if not subscribes(source, subject))
+
+
 def _in_order(plan: Plan, step: int | None = None) -> list[Thing]:
     """What a step changes, or all steps."""
     steps = [planned for planned in plan.steps if step in (None, planned.number)]
@@ -199,8 +219,8 @@ _CURES = {
     "permissions": "give --config FILE, the servers' configuration",
     "exports": "give --config FILE, the servers' configuration",
     "imports": "give --config FILE, the servers' configuration",
-    "mappings": "connect as a user of the system account, give --monitor URL, or reserve a "
-    "subject for test messages and give it with --probe SUBJECT",
+    "mappings": "connect as a user of the system account, give --monitor URL, or give a subject "
+    "that a mapping moves with --probe SUBJECT",
 }
 
 

@@ -17,6 +17,7 @@ from jobs.settings.connection import NatsSettings
 from jobs.verify import settled
 from jobs.verify.probe import probe
 from jobs.verify.settled import unsettled
+from nats_transform.config.block import mappings_block
 from nats_transform.plan.files import files
 from nats_transform.plan.model import Change, Plan, Step
 from tests.conformance.test_account import reload
@@ -176,16 +177,35 @@ async def test_a_counter_without_its_history(server: NatsServer) -> None:
         assert "max_msgs_per_subject" in line
 
 
+def write_plan(folder: Path) -> None:
+    for name, text in files(PLAN, {}).items():
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+
+
+@pytest.mark.parametrize("step", ["1", "2"])
+def test_a_probe_says_what_it_does_not_show(tmp_path: Path, step: str) -> None:
+    """Also where a step is to be undone that gave schedules new names: they need not be settled."""
+    write_plan(tmp_path)
+    mappings = "\n" + mappings_block({"jobs.*": NEW["jobs.*"]})  # and none of the others
+    with nats_server(CONFIG % mappings) as running:
+        code, out, err = nats_transform(
+            *("verify", "--plan", str(tmp_path), "--step", step, "--undo"),
+            *("--server", running.url, "--user", "shop", "--password", "p", "--probe", "jobs.x"),
+        )
+    assert (code, err) == (0, "")
+    unseen = "not looked at: mappings SHOP of two.*, mappings SHOP of visits.*"
+    assert unseen in out
+
+
 @pytest.mark.parametrize(
     ("step", "cure"),
     [("0", "connect as a user of the system account"), ("3", "give --server URL")],
     ids=["nothing", "counters"],
 )
 def test_a_step_that_cannot_be_seen(tmp_path: Path, step: str, cure: str) -> None:
-    for name, text in files(PLAN, {}).items():
-        file = tmp_path / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
+    write_plan(tmp_path)
     (tmp_path / "server.conf").write_text(CONFIG % "\nmappings {}")
     code, out, err = nats_transform(
         *("verify", "--plan", str(tmp_path), "--step", step),
