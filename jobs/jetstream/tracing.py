@@ -51,9 +51,7 @@ async def traced(client: RawClient, subject: str) -> Sequence[TraceEvent]:
         ArchiveError: the server cannot trace, the user may not publish the message or subscribe to
             an inbox, or what comes is nothing that servers say.
     """
-    if not can_trace(client):
-        version = visible(str(client._server_info.get("version", "")))
-        raise ArchiveError("trace-too-old", where=client.where, version=version)
+    _require_tracing(client)
     inbox, before = client.new_inbox(), client.last_error
     subscription = await client.subscribe(f"{inbox}.*", pending_bytes_limit=2 * _MOST_BYTES)
     try:
@@ -75,27 +73,26 @@ async def traced(client: RawClient, subject: str) -> Sequence[TraceEvent]:
     return events
 
 
-def can_trace(client: RawClient) -> bool:
-    """Whether the server traces messages; the client then stays with it and connects to no other.
-
-    One that does not would deliver them.
-    """
+def _require_tracing(client: RawClient) -> None:
+    """Refuses a server that would deliver the messages; the client connects to no other then."""
     client.options["allow_reconnect"] = False  # the next server may be an older one
     version = str(client._server_info.get("version", ""))
-    return tuple(map(int, re.findall(r"\d+", version)[:2])) >= _FIRST
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) < _FIRST:
+        raise ArchiveError("trace-too-old", where=client.where, version=visible(version))
 
 
 async def mapped_subjects(client: RawClient, subject: str, messages: int) -> Counter[str]:
     """How often the server gives each new subject to a message; "" stands for nobody.
 
     Args:
-        client: a connection to a server that `can_trace`.
+        client: a connection; it does not connect again after this.
         subject: a literal subject that does not belong to the server.
         messages: how many messages are published.
 
     Raises:
         ArchiveError: as of `traced`; or events do not come.
     """
+    _require_tracing(client)
     counts: Counter[str] = Counter()
     inbox, before = client.new_inbox(), client.last_error
     subscription = await client.subscribe(f"{inbox}.*", pending_bytes_limit=2 * _MOST_BYTES)

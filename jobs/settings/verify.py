@@ -35,9 +35,7 @@ class VerifySettings(Settings):
     probe: str | None = setting(
         None,
         "Publish messages under this subject, through each --server, to find out which "
-        "mappings are in force. Servers from 2.11 on only trace them, and nobody gets them. For "
-        "older servers reserve the subject: no stream stores these messages, but programs that "
-        "subscribe to it get them.",
+        "mappings are in force. Servers only trace them (from 2.11 on), and nobody gets them.",
         metavar="SUBJECT",
         cure="because the file's author would choose what you publish: give it with --probe",
     )

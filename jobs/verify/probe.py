@@ -1,23 +1,17 @@
 """Finds out which step of a plan is in force on a server, from how it maps some messages.
 
-The messages are published under a subject that the user has reserved for this. Servers from 2.11 on
-only trace them: nobody gets them. Of older servers, subscribers get them, but a header names an
-expected stream that does not exist, so that no stream stores them (the server checks
-`Nats-Expected-Stream` before it stores a message, in `processJetStreamMsg` and
-`checkMsgHeadersPreClusteredProposal`).
+Servers only trace the messages: nobody gets them.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
 from jobs.jetstream.connection import connection
-from jobs.jetstream.tracing import belongs_to_server, can_trace, mapped_subjects
+from jobs.jetstream.tracing import belongs_to_server, mapped_subjects
 from jobs.plan import PlanError
 from jobs.settings.connection import NatsSettings
 from nats_transform.errors import printable
@@ -25,13 +19,10 @@ from nats_transform.mappings.subject import is_valid_publish_subject
 from nats_transform.plan.model import Plan
 from nats_transform.plan.state import Fields, View, expected, mappings_of
 
-HEADER = "Nats-Transform-Probe"
-NO_STREAM = "nats-transform-probe"
 MOST = 20_000
 """The most messages of a probe. Shares that need more to be told apart are not probed."""
 _SIGMAS = 5  # a right share is told wrong once in two millions
 _LOST = ""  # the outcome of messages that come out nowhere
-_AT_ONCE = 200
 
 _Shares = Mapping[str, float]
 
@@ -41,12 +32,13 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
 
     Args:
         settings: one server, and a user who may publish the subject, and publish and subscribe
-            inboxes; of a server before 2.11, subscribe to what the subject is mapped to.
+            inboxes.
         step: the step that should be in force.
         subject: a literal subject under a source that the plan changes.
 
     Raises:
         PlanError: the subject cannot tell the steps apart, or no step fits.
+        ArchiveError: the server cannot trace.
     """
     thing = ("mappings", plan.account)
     if not is_valid_publish_subject(subject) or belongs_to_server(subject):
@@ -59,10 +51,7 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
         if own := next(filter(belongs_to_server, sorted(names)), None):
             raise PlanError("probe-own-subject", subject=subject, destination=own)
         messages = _messages(subject, shares)
-        if can_trace(client):
-            got = await mapped_subjects(client, subject, messages)
-        else:
-            got = await _came(client, subject, names, messages)
+        got = await mapped_subjects(client, subject, messages)
     order = sorted(range(len(states)), key=lambda n: abs(n - step))
     for n in order:
         if _fits(got, shares[n], messages):
@@ -120,26 +109,3 @@ def _fits(got: Mapping[str, int], shares: _Shares, messages: int) -> bool:
         for name in {*got, *shares}
         for share in [shares.get(name, 0.0)]
     )
-
-
-async def _came(client: Any, subject: str, names: set[str], messages: int) -> Counter[str]:
-    """What became of so many messages, by subject."""
-    mark = secrets.token_hex(8)
-    headers = {HEADER: mark, "Nats-Expected-Stream": NO_STREAM}
-    subscriptions = [await client.subscribe(name) for name in sorted(names)]
-    got: Counter[str] = Counter()
-    try:
-        for first in range(0, messages, _AT_ONCE):
-            for _ in range(min(_AT_ONCE, messages - first)):
-                await client.publish(subject, b"", headers=headers)
-            # The server delivers to this connection before it answers the ping.
-            await client.flush(timeout=10)
-            for subscription in subscriptions:
-                while subscription.pending_msgs:
-                    message = await subscription.next_msg(timeout=1)
-                    got[message.subject] += (message.headers or {}).get(HEADER) == mark
-    finally:
-        for subscription in subscriptions:
-            await subscription.unsubscribe()
-    got[_LOST] = messages - got.total()
-    return +got

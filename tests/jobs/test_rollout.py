@@ -298,11 +298,8 @@ def test_consumers_that_are_behind(account: Site) -> None:
     assert account.verify(0)[0] == 0
 
 
-@pytest.mark.parametrize("can_trace", [True, False], ids=["traced", "delivered"])
-def test_a_probe(account: Site, can_trace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe(account: Site) -> None:
     """Where mappings are shown to nobody, messages that count tell the stage."""
-    if not can_trace:  # as a server before 2.11
-        monkeypatch.setattr("jobs.verify.probe.can_trace", lambda client: False)
     steps = account.plan.steps
     before = account.ask("STREAM.INFO.ORDERS")["state"]["last_seq"]
     for step in steps[:6]:
