@@ -150,7 +150,8 @@ def _plan(
         whole |= {CERTIFICATE: text}
     from jobs.pages.plan import PAGE, render
 
-    texts = files(draft, dict(configs(settings)), whole | {PAGE: render(draft)})
+    unseen = shown["not_looked_at"]
+    texts = files(draft, dict(configs(settings)), whole | {PAGE: render(draft, unseen)}, unseen)
     write_folder(settings.out, texts)
     plan = Plan.model_validate_json(texts[PLAN])
     return PlanResult(settings.out, plan, **shown)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jobs.pages.page import page
+from nats_transform.mappings.unseen import Unseen
 from nats_transform.plan.files import audit_commands, commands, path, verify_command
 from nats_transform.plan.model import Plan, Step
 from nats_transform.plan.state import has_to_drain
@@ -27,7 +29,7 @@ class _Stage:
     columns: tuple[int, int]
 
 
-def render(plan: Plan) -> str:
+def render(plan: Plan, unseen: Iterable[Unseen] = ()) -> str:
     """The page as HTML."""
     shifts = [step for step in plan.steps if step.percent is not None]
     hours = [_hours(step) for step in shifts]
@@ -39,6 +41,7 @@ def render(plan: Plan) -> str:
     return page(
         "plan.html",
         plan=plan,
+        unseen="; ".join(map(str, unseen)),
         clusters=clusters,
         # A stage is at least as wide as its text.
         widths=[max(hour or 0.0, 1.0) for hour in hours],

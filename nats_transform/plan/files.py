@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nats_transform.accounts.sharing import PRIVATE
@@ -13,6 +13,7 @@ from nats_transform.config.accounts import GLOBAL_ACCOUNT
 from nats_transform.config.block import configured, mappings_block, quoted_string
 from nats_transform.config.edit import Edit, edited
 from nats_transform.errors import NatsTransformError, printable
+from nats_transform.mappings.unseen import Unseen
 from nats_transform.plan.model import Change, Plan, Step
 from nats_transform.plan.state import has_to_drain, is_split
 from nats_transform.untrusted import markdown_code, markdown_text, one_line
@@ -33,7 +34,12 @@ CONFIGURED = ("permissions", "mappings", "exports", "imports")
 """The kinds of changes that stand in the configuration of servers."""
 
 
-def files(plan: Plan, configs: Configs, more: Mapping[str, str] | None = None) -> dict[str, str]:
+def files(
+    plan: Plan,
+    configs: Configs,
+    more: Mapping[str, str] | None = None,
+    unseen: Iterable[Unseen] = (),
+) -> dict[str, str]:
     """The text of each file by its path in the folder of the plan.
 
     Args:
@@ -41,12 +47,13 @@ def files(plan: Plan, configs: Configs, more: Mapping[str, str] | None = None) -
         configs: the configuration of each stream, and of each consumer under `STREAM/NAME`, as the
             server shows it.
         more: other files, such as those of `whole_configs`.
+        unseen: what the plan knows nothing about.
 
     Raises:
         Unnameable: a command cannot name a stream or consumer, or a block the source of a mapping;
             or two changes would have the same file.
     """
-    texts = {PAGE: page(plan), **(more or {})}
+    texts = {PAGE: page(plan, unseen), **(more or {})}
     for step in plan.steps:
         for change in step.changes:
             for undo in (False, True):
@@ -261,7 +268,7 @@ def _share(entry: Mapping[str, Any]) -> tuple[str, str, str]:
     return kind, value["subject"], value["account"]
 
 
-def page(plan: Plan) -> str:
+def page(plan: Plan, unseen: Iterable[Unseen] = ()) -> str:
     """The plan for people, in Markdown."""
     lines = [
         "# From the mappings in force to the candidate",
@@ -275,6 +282,8 @@ def page(plan: Plan) -> str:
         "JetStream and ordered consumers must take both names before the first messages move.",
         "",
     ]
+    if looked := [str(one) for one in unseen]:
+        lines += [f"Nobody looked at {markdown_text('; '.join(looked))}.", ""]
     if plan.certificate is not None:
         lines += [f"{markdown_text(plan.certificate.words)}: `{CERTIFICATE}`.", ""]
     if plan.blocks_because:

@@ -86,6 +86,10 @@ def test_a_folder_with_every_step(project: Path) -> None:
     out = printed("plan", *NEW, *AROUND, "--out", "plan", "--stages", "10,100")
     assert out.splitlines()[0] == "1. Let streams store the new subjects: stream ORDERS"
     folder = project / "plan"
+    # Who reviews the folder has not seen what the command printed.
+    for page in ("README.md", "index.html"):
+        assert "Nobody looked at " in (folder / page).read_text()
+        assert "subscribers without JetStream" in (folder / page).read_text()
     made = made_in(folder)
     phases = [*[("expand", None)] * 3, ("shift", 10), ("shift", 100), *[("contract", None)] * 3]
     assert [(step.phase, step.percent) for step in made.steps] == phases
