@@ -53,8 +53,7 @@ from nats_transform.plan.state import (
     View,
     cumulative,
     differences,
-    drained_consumers,
-    drained_sources,
+    drained,
     has_to_drain,
     other_fields,
 )
@@ -309,31 +308,32 @@ async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> 
     unread = []
     when = _next(step, undo)
     async with connection(settings) as client:
-        for stream, gone in drained_sources(plan, step, undo):
-            shown = await api(client, StreamInfo, f"STREAM.INFO.{stream}")
-            for source in shown.sources or ():
-                if not any(_is_source(source, removed) for removed in gone):
-                    continue
-                filters = [transform.src for transform in source.subject_transforms or ()]
-                filters = filters or [source.filter_subject or ">"]
-                last = await _last(client, source.name, filters)
-                # While a source stands still, its lag can be 0; how far it is stays.
-                if source.lag or (source.seq is not None and last > source.seq):
+        for change, gone in drained(plan, step, undo):
+            if change.kind == "stream":
+                shown = await api(client, StreamInfo, f"STREAM.INFO.{change.name}")
+                for source in shown.sources or ():
+                    if not any(_is_source(source, removed) for removed in gone):
+                        continue
+                    filters = [transform.src for transform in source.subject_transforms or ()]
+                    filters = filters or [source.filter_subject or ">"]
+                    last = await _last(client, source.name, filters)
+                    # While a source stands still, its lag can be 0; how far it is stays.
+                    if source.lag or (source.seq is not None and last > source.seq):
+                        unread.append(
+                            f"stream {change.name} has not taken all messages from {source.name} "
+                            f"yet: wait before {when}"
+                        )
+            else:
+                stream, _, name = change.name.partition("/")
+                last = await _last(client, stream, gone)
+                # After the messages: what is read meanwhile counts as read.
+                info = await api(client, ConsumerInfo, f"CONSUMER.INFO.{stream}.{name}")
+                behind = info.num_pending or info.num_ack_pending
+                if behind and info.ack_floor.stream_seq < last:
                     unread.append(
-                        f"stream {stream} has not taken all messages from {source.name} yet: "
-                        f"wait before {when}"
+                        f"consumer {change.name} has not read all messages under "
+                        f"{', '.join(gone)} yet: wait before {when}"
                     )
-        for consumer, filters in drained_consumers(plan, step, undo):
-            stream, _, name = consumer.partition("/")
-            last = await _last(client, stream, filters)
-            # After the messages: what is read meanwhile counts as read.
-            info = await api(client, ConsumerInfo, f"CONSUMER.INFO.{stream}.{name}")
-            behind = info.num_pending or info.num_ack_pending
-            if behind and info.ack_floor.stream_seq < last:
-                unread.append(
-                    f"consumer {consumer} has not read all messages under "
-                    f"{', '.join(filters)} yet: wait before {when}"
-                )
     return unread
 
 

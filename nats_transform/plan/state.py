@@ -90,40 +90,29 @@ def _difference(plan: Plan, step: int, thing: Thing, fields: Fields) -> str | No
     return f": step {missing} is not in force: {_shown(thing, fields)}"
 
 
-def drained_consumers(plan: Plan, step: int, undo: bool) -> Iterator[tuple[str, list[str]]]:
-    """The consumers and the filters that they lose with the next step, or when this one is undone.
+def drained(plan: Plan, step: int, undo: bool) -> Iterator[tuple[Change, list[Any]]]:
+    """What the next step takes away, or undoing this one, with its change.
 
-    A consumer is `STREAM/CONSUMER`. What it has not read by then it never reads.
+    The filters that a consumer loses: what it has not read by then it never reads. Or the sources
+    that a stream loses.
     """
-    for change, before, after in _changes(plan, step, undo):
-        if change.kind == "consumer":
-            old, new = before["filter_subjects"], after["filter_subjects"]
-            gone = [place for place in old if new and not any(is_subset(place, of=n) for n in new)]
-            if gone:
-                yield change.name, gone
-
-
-def drained_sources(plan: Plan, step: int, undo: bool) -> Iterator[tuple[str, list[Fields]]]:
-    """The streams and the sources that they lose with the next step, or when this one is undone."""
-    for change, before, after in _changes(plan, step, undo):
-        if change.kind == "stream":
-            new = after.get("sources") or []
-            if gone := [source for source in before.get("sources") or [] if source not in new]:
-                yield change.name, gone
-
-
-def _changes(plan: Plan, step: int, undo: bool) -> Iterator[tuple[Change, Fields, Fields]]:
-    """What the next step changes, or undoing this one, each with its fields before and after."""
     for planned in plan.steps:
-        if planned.number == (step if undo else step + 1):
-            for change in planned.changes:
-                sides = (change.after, change.before) if undo else (change.before, change.after)
-                yield change, *sides
+        for change in planned.changes if planned.number == (step if undo else step + 1) else ():
+            sides = (change.after, change.before) if undo else (change.before, change.after)
+            gone: list[Any] = []
+            if change.kind == "consumer":
+                old, new = (side["filter_subjects"] for side in sides)
+                gone = [one for one in old if new and not any(is_subset(one, of=n) for n in new)]
+            elif change.kind == "stream":
+                old, new = (side.get("sources") or [] for side in sides)
+                gone = [source for source in old if source not in new]
+            if gone:
+                yield change, gone
 
 
 def has_to_drain(plan: Plan, step: int, undo: bool) -> bool:
     """Whether something must have been read before the next step, or before this one is undone."""
-    return any(drained_consumers(plan, step, undo)) or any(drained_sources(plan, step, undo))
+    return any(drained(plan, step, undo))
 
 
 def is_split(changes: Iterable[Change]) -> bool:
