@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from nats_transform.accounts.service_imports import services_with
-from nats_transform.accounts.sharing import NO_SHARES, Shares, shared_streams
+from nats_transform.accounts.sharing import NO_SHARES, SharedSubject, Shares, shared_streams
 from nats_transform.errors import InvalidStream, shown
 from nats_transform.lint.check import check
 from nats_transform.lint.obstacles import Obstacle
@@ -23,8 +23,6 @@ from nats_transform.migration.room.filters import (
     exports_with,
     imports_with,
     narrowed,
-    services_without,
-    shares_without,
     user_with,
     widened,
 )
@@ -94,6 +92,13 @@ def narrow(before: Question, both: Question, moves: Moves) -> Question:
     All but `shared`, which no plan asks for.
     """
     gone = Gone(both.streams, _imported(both), moves)
+
+    def is_gone(entry: SharedSubject, account: str) -> bool:
+        """Whether nothing comes through an export or import of an account any more."""
+        if entry.kind == "service":  # the requests of an export come under its subject as ever
+            return bool(entry.account) and account in both.names and gone.mapped(entry.local)
+        return (entry.account or account) in both.names and gone.published(entry.subject)
+
     return replace(
         both,
         streams=tuple(
@@ -114,11 +119,9 @@ def narrow(before: Question, both: Question, moves: Moves) -> Question:
         users=tuple(user_with(user, gone.moves, gone.published) for user in before.users),
         shares={
             name: Shares(
-                shares_without(shares.exports, ("",), gone.published),
-                services_without(shares.imports, gone.mapped),
+                tuple(one for one in shares.exports if not is_gone(one, name)),
+                tuple(one for one in shares.imports if not is_gone(one, name)),
             )
-            if name in both.names
-            else replace(shares, imports=shares_without(shares.imports, both.names, gone.published))
             for name, shares in both.shares.items()
         },
     )

@@ -131,28 +131,3 @@ def imports_with(
                 new = replace(entry, subject=pair[0], to=pair[1])
                 entries += [new] if new not in entries else []
     return tuple(entries)
-
-
-def shares_without(
-    entries: Sequence[SharedSubject], names: Iterable[str], is_gone: IsGone
-) -> tuple[SharedSubject, ...]:
-    """The exports or imports for both names, without those under which nothing comes any more.
-
-    Args:
-        entries: the exports or imports for both names.
-        names: the names of the account whose subjects move; "" stands for its own exports.
-        is_gone: whether no message of that account has a subject under a filter any more.
-    """
-    known = set(names)
-    return tuple(
-        entry
-        for entry in entries
-        if not (entry.kind == "stream" and entry.account in known and is_gone(entry.subject))
-    )
-
-
-def services_without(
-    imports: Sequence[SharedSubject], is_gone: IsGone
-) -> tuple[SharedSubject, ...]:
-    """Imports of services, without those that no request of the account reaches any more."""
-    return tuple(e for e in imports if not (e.kind == "service" and is_gone(e.local)))
