@@ -154,18 +154,16 @@ class _Batch:
         for side in range(len(SIDES)):
             nothing = {n for w in self.local for n, end in enumerate(w.ends[side]) if end.place < 0}
             for number in sorted(nothing):
-                numbers = [
-                    number if number < len(w.ends[side]) and w.ends[side][number].place < 0 else -1
+                has_it = [
+                    number < len(w.ends[side]) and w.ends[side][number].place < 0
                     for w in self.local
                 ]
-                fates = [
-                    w.ends[side][max(0, n)].fate.value
-                    for w, n in zip(self.local, numbers, strict=True)
-                ]
+                numbers = np.where(has_it, number, -1)
+                fates = [end.fate.value for end in self._ends(side, numbers)]
                 values = {"fate": _words(fates, self.classes, pa.string())}
                 if side:
                     values |= {"was": was, "was_prefix": was_start}
-                yield from self._block(side, np.array(numbers), values)
+                yield from self._block(side, numbers, values)
 
     def renamed(self) -> Iterator[pa.RecordBatch]:
         """The rows of `renamed`."""
@@ -178,10 +176,7 @@ class _Batch:
                     continue
                 was = self._was([])[0] if was is None else was
                 at = rows[chosen]
-                ends = [
-                    way.ends[column.side][max(0, number)]
-                    for way, number in zip(self.local, numbers.tolist(), strict=True)
-                ]
+                ends = self._ends(column.side, numbers)
                 percents = [end.percent for end in ends]
                 draws = [min(end.draws, MOST_DRAWS) for end in ends]
                 values = {
@@ -217,6 +212,13 @@ class _Batch:
                     numbers[at] = number
         return numbers
 
+    def _ends(self, side: int, numbers: Numbers) -> list[End]:
+        """The end of each local way with a number; any of its ends for -1."""
+        return [
+            way.ends[side][max(0, number)]
+            for way, number in zip(self.local, numbers.tolist(), strict=True)
+        ]
+
     def _block(
         self, side: int, numbers: Numbers, values: dict[str, pa.Array]
     ) -> Iterator[pa.RecordBatch]:
@@ -227,10 +229,7 @@ class _Batch:
             numbers: for each local way the number of the end, or -1.
             values: columns for all rows.
         """
-        ends: list[End] = [
-            way.ends[side][max(0, number)]
-            for way, number in zip(self.local, numbers.tolist(), strict=True)
-        ]
+        ends = self._ends(side, numbers)
         here = numbers[self.classes]
         values = values | {
             "side": _words([SIDES[side]], np.zeros(len(here), np.int64), pa.string()),
