@@ -1,7 +1,8 @@
 """A census of the streams of a server, as they are now: no archive, no file, nothing written.
 
 A mapping belongs to an account, so without the name of a stream all streams of the account count,
-each message once: mirrors, and what a stream takes from others, are copies.
+each message once: mirrors, and what a stream takes from others, are copies. What another stream
+republishes counts again, because its subject does not tell it from what is published.
 """
 
 from __future__ import annotations
