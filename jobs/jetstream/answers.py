@@ -311,6 +311,13 @@ class Routez(_Part):
     routes: list[Route] | None = None
 
 
+class Gatewayz(_Part):
+    """A monitoring page with the cluster of a server, and those that gateways connect it to."""
+
+    name: str = ""
+    outbound_gateways: dict[str, object] | None = None
+
+
 class TraceStep(_Part):
     """One thing that a server did with a traced message; its type decides which fields it has.
 

@@ -25,6 +25,7 @@ from jobs.jetstream.answers import (
     Accountz,
     ApiError,
     ConsumerInfo,
+    Gatewayz,
     Mapped,
     Message,
     Routez,
@@ -111,7 +112,8 @@ def verify(settings: VerifySettings) -> VerifyResult:
     settled = not any(planned.settles for planned in plan.steps[: settings.step])
     # Whether what the next step takes away has been read: nobody has looked yet.
     drained = not has_to_drain(plan, settings.step, settings.undo)
-    known: set[str] = set()  # the names of servers that should have the mappings too
+    known: set[str] = set()  # the names of servers and clusters that should have the mappings too
+    monitored: set[str] = set()  # clusters
     if settings.nats is not None:
         for url in settings.nats.urls:
             server = settings.nats.model_copy(update={"servers": url})
@@ -134,9 +136,10 @@ def verify(settings: VerifySettings) -> VerifyResult:
                 probed.append(asyncio.run(probe(server, plan, settings.step, settings.probe)))
     if ("mappings", plan.account) in changes:
         for url in settings.monitor:
-            view, others = _monitored(url, plan.account)
+            view, others, cluster = _monitored(url, plan.account)
             views.append(view)
             known |= others
+            monitored.add(cluster)
     for file in settings.config:
         views.append(_configured(file, plan.users_account or plan.account, changes))
     beside: list[str] = []  # mappings that nothing but a probe could show, which is of one source
@@ -147,7 +150,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
     unseen = [" ".join(thing) for thing in changes if thing not in seen]
     unseen += [
         f"mappings {plan.account} on {name}"
-        for name in sorted(known - {view.where for view in views})
+        for name in sorted(known - monitored - {view.where for view in views})
     ]
     unseen += [f"mappings {plan.account} of {source}" for source in beside]
     last = plan.steps[settings.step - 1] if settings.step else None
@@ -404,13 +407,17 @@ async def _accountz(
     return views, others
 
 
-def _monitored(url: str, account: str) -> tuple[View, set[str]]:
-    """What the monitoring port of a server shows of the account, and the names of its cluster."""
+def _monitored(url: str, account: str) -> tuple[View, set[str], str]:
+    """What the monitoring port of a server shows of the account.
+
+    With the names of the other servers of its cluster and of other clusters, and that of its own.
+    """
     if not url.startswith(("http://", "https://")):
         raise PlanError("not-a-monitoring-url", url=url)
     try:
         name = _page(url, Varz, "varz").server_name
         routes = _page(url, Routez, "routez").routes or ()
+        gateways = _page(url, Gatewayz, "gatewayz")
         detail = _page(url, AccountDetail, f"accountz?acc={quote(account)}").account_detail
     except urllib.error.HTTPError as error:
         error.close()
@@ -421,9 +428,10 @@ def _monitored(url: str, account: str) -> tuple[View, set[str]]:
         raise PlanError("monitoring-silent", url=url, reason=text_of(error)) from error
     if detail is None:
         raise PlanError("monitored-without-account", url=url, account=account)
-    return View(name, {("mappings", account): _mappings(detail)}), {
-        route.remote_name for route in routes
-    }
+    others = {f"cluster {name}" for name in gateways.outbound_gateways or ()}
+    others |= {route.remote_name for route in routes}
+    view = View(name, {("mappings", account): _mappings(detail)})
+    return view, others, f"cluster {gateways.name}"
 
 
 def _page(url: str, model: type[_M], name: str) -> _M:

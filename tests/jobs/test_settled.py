@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ from tests.conformance.test_stream_features import CONFIG, publish, shop
 from tests.support.awaiting import awaited
 from tests.support.command import nats_transform
 from tests.support.refused import refused
+from tests.support.rollout import monitor
 from tests.support.saying import says
+from tests.support.spark_cluster import free_port
 
 pytestmark = pytest.mark.server
 
@@ -213,6 +216,34 @@ def test_a_step_that_cannot_be_seen(tmp_path: Path, step: str, cure: str) -> Non
     )
     assert (code, out) == (2, "")
     assert says(err, "step-unseen", step=step, cures=cure)
+
+
+def test_the_monitor_of_one_cluster_shows_no_other(tmp_path: Path) -> None:
+    """Clusters that gateways connect have mappings of their own."""
+    write_plan(tmp_path)
+    port, account = free_port(), CONFIG % ("\n" + mappings_block(NEW))
+    account = account.replace("jetstream: enabled,", "") + "\njetstream: false"
+
+    def cluster(name: str, listen: int) -> str:
+        return (
+            f'{account}\nhttp: "127.0.0.1:-1"\nserver_name: n-{name}\n'
+            f'gateway {{ name: {name}, listen: "127.0.0.1:{listen}", gateways: ['
+            f'{{ name: A, urls: ["nats://127.0.0.1:{port}"] }}] }}'
+        )
+
+    def verify(*servers: NatsServer) -> str:
+        monitors = [text for one in servers for text in ("--monitor", monitor(one))]
+        code, out, err = nats_transform(
+            *("verify", "--plan", str(tmp_path), "--step", "1", *monitors)
+        )
+        assert (code, err) == (0, "")
+        return out
+
+    with nats_server(cluster("A", port)) as one, nats_server(cluster("B", -1)) as two:
+        until = time.monotonic() + 20
+        while "not looked at: mappings SHOP on cluster B" not in (out := verify(one)):
+            assert time.monotonic() < until, out
+        assert "cluster" not in verify(one, two)
 
 
 def test_a_subject_is_never_an_option_or_a_template_of_a_command(server: NatsServer) -> None:
