@@ -20,8 +20,8 @@ from typing import NamedTuple, TypeAlias
 from nats_transform.errors import NatsTransformError, shown
 from nats_transform.mappings.functions import Random
 from nats_transform.mappings.mapping import Fate, Outcome
-from nats_transform.mappings.subject import ANY_TAIL, SEPARATOR, Filter
-from nats_transform.mappings.subject_index import SubjectIndex
+from nats_transform.mappings.subject import ANY_TAIL
+from nats_transform.mappings.subject_index import Interest, SubjectIndex
 from nats_transform.mappings.symbolic import can_land_in, filter_of_results, image
 from nats_transform.mappings.transform import Transform
 from nats_transform.streams.consumer import Consumer
@@ -116,10 +116,7 @@ class Network:
         self.unknown: list[str] = []
         self.consumers = tuple(consumers)
         self._consumers = {(c.stream, c.name): c for c in self.consumers}
-        self.listening = [
-            (stream, [Filter(subject, is_subscription=True) for subject in stream.captured])
-            for stream in self.streams
-        ]
+        self.listeners = Interest((f, n) for n, s in enumerate(self.streams) for f in s.captured)
         self._landing: dict[tuple[str, str], list[StreamConfig]] = {}
         self._takers: dict[str, list[Feed]] = defaultdict(list)
         self._by_name = {stream.name: stream for stream in self.streams}
@@ -292,14 +289,10 @@ class _Walk:
 
     def capture(self, subject: str, origin: int | None, been: tuple[str, ...]) -> None:
         """Bring a published or republished subject into the streams that capture it."""
-        tokens = subject.split(SEPARATOR)
-        if "" in tokens:
-            return  # it reaches nobody
         via = Via.CAPTURE if origin is None else Via.REPUBLISH
         taken = Outcome(subject, Fate.UNMATCHED)
-        for stream, filters in self._network.listening:
-            if any(filter.covers(tokens) for filter in filters):
-                self._store(stream, taken, via, origin, None, False, been)
+        for number in sorted(self._network.listeners.of(subject)):
+            self._store(self._network.streams[number], taken, via, origin, None, False, been)
 
     def _store(
         self,
