@@ -25,7 +25,8 @@ class Job(NamedTuple):
         work: the module of this package and the function. It takes the settings, and before them
             a function that gives a Spark session, if `needs_spark` is true.
         needs_spark: whether the function takes a function that gives a Spark session.
-        page: the module of this package that renders the result as an HTML page.
+        page: the module of this package that renders the result as an HTML page, or the template
+            that needs nothing but the result.
         levels: the outcomes that can make the exit code 1, the default first.
     """
 
@@ -57,7 +58,10 @@ class Job(NamedTuple):
 
     def write_page(self, result: Any, path: Path) -> None:
         """Writes the result as an HTML page."""
-        html = _named(f"{self.page}:render")(result)
+        if str(self.page).endswith(".html"):
+            html = _named("pages.page:page")(self.page, result=result)
+        else:
+            html = _named(f"{self.page}:render")(result)
         _named("pages.page:write_page")(html, path)
 
 
@@ -104,7 +108,7 @@ JOBS = {
         "certify:CertifySettings",
         "certify.run:certify",
         needs_spark=False,
-        page="pages.certify",
+        page="certificate.html",
         levels=("divergence",),
     ),
     "plan": Job("dry_run:PlanSettings", "plan:plan", levels=("refused",)),
@@ -116,7 +120,7 @@ JOBS = {
         "branches:CompareSettings",
         "compare:compare",
         needs_spark=False,
-        page="pages.compare",
+        page="compare.html",
         levels=(NEVER, "moved", "changed"),
     ),
     "promote": Job("branches:PromoteSettings", "promote:promote", needs_spark=False),

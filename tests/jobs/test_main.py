@@ -174,5 +174,7 @@ def test_every_job_and_its_page_is_where_it_is_said_to_be(name: str) -> None:
     job = JOBS[name]
     assert callable(job.function)
     assert job.model.model_json_schema()["properties"]
-    if job.page is not None:
+    if job.page is not None and job.page.endswith(".html"):
+        assert (HERE / "jobs" / "pages" / "templates" / job.page).is_file()
+    elif job.page is not None:
         assert callable(import_module(f"jobs.{job.page}").render)

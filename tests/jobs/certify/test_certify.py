@@ -8,6 +8,7 @@ import shutil
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from jobs.certify import run, server
 from jobs.certify.result import Certificate, Divergence
 from jobs.certify.run import certify
 from jobs.errors import JobError
-from jobs.pages.certify import render
+from jobs.pages.page import page as page_of
 from jobs.pages.page import write_page
 from jobs.settings.certify import CertifySettings
 from jobs.settings.warehouse import Warehouse
@@ -381,12 +382,13 @@ def test_nothing_is_sent_to_addresses_of_the_candidate(archive: Archive, tmp_pat
 
 def test_the_page_says_whether_they_agree(archive: Archive, tmp_path: Path) -> None:
     certificate = archive.certify(sample=10)
-    write_page(render(certificate), tmp_path / "page.html")
+    render = partial(page_of, "certificate.html")
+    write_page(render(result=certificate), tmp_path / "page.html")
     assert "nats-server does as predicted" in (tmp_path / "page.html").read_text("utf-8")
     parted = replace(certificate, divergences=(Divergence("stream", "A", 1, 1, "a", None, "", ""),))
-    write_page(render(parted), tmp_path / "page.html")
+    write_page(render(result=parted), tmp_path / "page.html")
     assert "nats-server does not do as predicted" in (tmp_path / "page.html").read_text("utf-8")
-    page = render(replace(certificate, tried=0))
+    page = render(result=replace(certificate, tried=0))
     assert "treated each one as predicted" not in page
     assert "No message was tried" in page
 

@@ -13,7 +13,8 @@ import pytest
 from jobs.audit.canary import CanaryPlan
 from jobs.certify.result import Certificate, CertifiedStream, CertifiedUser, Divergence, Drawn
 from jobs.compare import Change, CompareResult, Move, Outcome, State
-from jobs.pages import audit, canary, certify, compare, dry_run, plan
+from jobs.pages import audit, canary, dry_run, plan
+from jobs.pages.page import page as page_of
 from nats_transform.audit import Criteria
 from nats_transform.audit.planning import Audit
 from nats_transform.audit.planning import plan as plan_canaries
@@ -115,8 +116,8 @@ PAGES: dict[str, Callable[[], str]] = {
         test_audit.result("hour", kind="observed", basis=HOSTILE, in_force=test_audit.SEVERAL)
     ),
     "canary": lambda: canary.render(canary_plan()),
-    "certificate": lambda: certify.render(certificate()),
-    "comparison": lambda: compare.render(comparison()),
+    "certificate": lambda: page_of("certificate.html", result=certificate()),
+    "comparison": lambda: page_of("compare.html", result=comparison()),
     "dry run": lambda: dry_run.render(
         replace(test_dry_run.result(), candidate=HOSTILE, current=HOSTILE, run_id=HOSTILE)
     ),
