@@ -57,13 +57,13 @@ class Sharing(Analysis):
         rows = [
             (layer, number, importers.setdefault(share.importer, len(importers)))
             for layer, question in enumerate(database.questions)
-            for number, share in enumerate(dict.fromkeys(question.shared))
+            for number, share in enumerate(question.shared)
         ]
         database.table("shared", rows, layer=pa.int32(), number=pa.int32(), importer=pa.int32())
         return bool(rows)
 
     def findings(self, database: Database, layer: int) -> Iterator[Draft]:
-        shared = tuple(dict.fromkeys(database.questions[layer].shared))
+        shared = database.questions[layer].shared
         left = dict(
             database.rows(
                 f"WITH shares AS ({self._shares}) "  # noqa: S608 - our own text

@@ -68,7 +68,7 @@ class Receiver(NamedTuple):
                 consumer = question.consumers[self.number]
                 return f"{consumer.stream}/{consumer.name}"
             case "export":
-                return str(list(dict.fromkeys(question.shared))[self.number])
+                return str(question.shared[self.number])
             case "publish" | "subscribe":
                 return question.users[self.number].name
         return question.streams[self.number].name
@@ -123,7 +123,7 @@ class Forms:
         self._rights = [Rights(question.users) for question in questions]
         self._consumers = [Consumers(question.consumers) for question in questions]
         self._shared = [
-            Interest((one.subject, number) for number, one in enumerate(dict.fromkeys(q.shared)))
+            Interest((one.subject, number) for number, one in enumerate(q.shared))
             for q in questions
         ]
         self._renames = any(any(network.transforms) for network in self._networks)
