@@ -92,8 +92,11 @@ TABLE: dict[str, tuple[str, Fate]] = {
 _FATES = {name.lower().encode(): fate for name, (_, fate) in TABLE.items()}
 _EXACT = {name.encode() for name in TABLE}
 
-# `never`, or at least one second: other values the server refuses.
-_TTL = re.compile(rb"never|0*[1-9][0-9]{0,8}|(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?0*[1-9][0-9]{0,5}s")
+# Durations as Go writes them.
+_UNITS = {b"h": 3600, b"m": 60, b"s": 1, b"ms": 1e-3, b"us": 1e-6, b"ns": 1e-9}
+_PART = rb"([0-9]{1,9}\.?[0-9]{0,9}|\.[0-9]{1,9})(h|ms|m|s|us|ns)"
+_PARTS, _DURATION = re.compile(_PART), re.compile(rb"\+?(?:%b)+" % _PART)
+_ENDLESS_OR_SECONDS = re.compile(rb"(?i:never)|0*[1-9][0-9]{0,8}")
 
 
 def outgoing(lines: Sequence[bytes], acts: frozenset[str]) -> list[bytes]:
@@ -126,11 +129,22 @@ def _outgoing(line: bytes, acts: frozenset[str], seen: set[bytes]) -> bytes:
         case Fate.KEPT:
             return line
         # Only within one subject: `all` would erase messages that are none of ours.
-        case Fate.ROLLUP if can_act and "rollup" in acts and value.strip(b" ") == b"sub":
+        case Fate.ROLLUP if can_act and "rollup" in acts and value.strip(b" ").lower() == b"sub":
             return b"Nats-Rollup: sub"
-        case Fate.TTL if can_act and "ttl" in acts and _TTL.fullmatch(value.strip(b" ")):
+        case Fate.TTL if can_act and "ttl" in acts and _is_ttl(value.strip(b" ")):
             return b"Nats-TTL: " + value.strip(b" ")
         case Fate.SCHEDULE if name in _EXACT and "schedule" in acts:
             return line
         case _:
             return ASIDE + line
+
+
+def _is_ttl(value: bytes) -> bool:
+    """Whether the server takes it for a time to live; others than these it refuses.
+
+    Source: nats-server `parseMessageTTL`, which takes no duration below a second.
+    """
+    if _DURATION.fullmatch(value):
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PARTS.findall(value))
+        return 1 <= seconds < 2**63 / 1e9
+    return _ENDLESS_OR_SECONDS.fullmatch(value) is not None

@@ -20,10 +20,11 @@ from typing import Any
 
 import pytest
 from nats.js.api import KeyValueConfig, StreamSource, SubjectTransform
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 
 from jobs.errors import ArchiveError, JobError
 from jobs.jetstream.chain import Chain, StreamLost
+from jobs.jetstream.control import outgoing
 from jobs.jetstream.headers import parse_headers
 from jobs.jetstream.process import nats_server
 from jobs.jetstream.target import Target
@@ -581,6 +582,31 @@ def test_control_headers_do_not_act_again(tables: Tables, make_stream: Any) -> N
     aside = [(b"Nats-Transform-Original-" + n.encode(), v.encode()) for n, v in acting]
     assert found[0][1] == [*aside, (b"Own", b"1")]
     assert found[2][1] == [(b"A", b"")]
+
+
+def test_a_time_to_live_acts_as_the_server_reads_it(make_stream: Any) -> None:
+    """One that is set aside never ends; one that the server refuses would end the replay."""
+    stream = make_stream(allow_msg_ttl=True)
+    values = [
+        "7", "007", "999999999", "1h", "5m0s", "1h0m0s", "90m", "1.5s", "0.5h", "1500ms", "1m30.5s",
+        "30s1m", "1s1s", "never", "NEVER", "+1h", ".5h", "5.m", "1h0.000000001s", "1000000us",
+        "1d", "1H", "1 h", "-1", "-1h", "+1", "1_0", "0.9s", "999ms", "s", "1.h5", "1e3",
+        "9999999h", "999999999h", "always", "1h never",
+    ]  # fmt: skip
+
+    async def taken(js: Any) -> list[str]:
+        found = []
+        for value in values:
+            with contextlib.suppress(APIError):
+                await js.publish(f"{stream.name}.x", headers={"Nats-TTL": value})
+                found.append(value)
+        return found
+
+    def acts(value: str) -> bool:
+        (line,) = outgoing([b"Nats-TTL: " + value.encode()], frozenset({"ttl"}))
+        return line.startswith(b"Nats-TTL")
+
+    assert [value for value in values if acts(value)] == stream.run(taken)
 
 
 def test_two_archives_into_one_target(tables: Tables, stream: Any) -> None:
