@@ -232,7 +232,8 @@ def _share_of(batch: pa.RecordBatch) -> float:
 
 def _hashes(words: pa.Array) -> np.ndarray:
     """A number for each text, which may have any bytes, or number."""
-    raw = words.cast(pa.string()).view(pa.binary()).to_pylist()
+    texts = words if pa.types.is_binary(words.type) else words.cast(pa.string())
+    raw = texts.view(pa.binary()).to_pylist()
     return np.array([0 if word is None else crc32(word) for word in raw], np.int64)
 
 
