@@ -100,8 +100,7 @@ def _files_below(storage: Storage, path: str, start: str) -> Iterator[DumpFile |
     """The files that are read, and the names of others."""
     server = _server(start)
     filesystem, inside = located(storage, server)
-    top = inside + start.removeprefix(server)
-    top = top.rstrip("/") or "/"
+    top = (inside + f"{start}/".removeprefix(server)).rstrip("/") or "/"
     info = filesystem.get_file_info(top)
     if info.type != pafs.FileType.NotFound:
         roots, base = [info], top if info.type == pafs.FileType.Directory else None
@@ -150,7 +149,7 @@ def located(storage: Storage, path: str) -> tuple[Any, str]:
         return pafs.LocalFileSystem(), path
     server = _server(path)
     filesystem, place = storage.find(f"{server}x")
-    return filesystem, place.removesuffix("x") + path.removeprefix(server)
+    return filesystem, (place.removesuffix("x") + f"{path}/".removeprefix(server))[:-1]
 
 
 def _server(path: str) -> str:

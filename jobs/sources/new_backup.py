@@ -23,6 +23,7 @@ from jobs.ending import is_full
 from jobs.errors import JobError, text_of
 from jobs.files.storage import Storage
 from jobs.sources.backup import CONTENTS, INFO
+from jobs.sources.files import located
 from jobs.warehouse.paths import FOLDER
 
 
@@ -45,7 +46,10 @@ class NewBackup:
         self._place, self._is_local = place, "://" not in place
         self.size = 0
         try:
-            self._filesystem, self._path = self._find(place.rstrip("/") or "/", storage)
+            if FOLDER in storage.settings:  # a warehouse that has no keys
+                storage = Storage()
+            there = str(Path(place).absolute()) if self._is_local else place.rstrip("/")
+            self._filesystem, self._path = located(storage, there)
             # In a store also what is in folders of it: PyArrow does not list those of Google's.
             listed = pafs.FileSelector(
                 self._path, allow_not_found=True, recursive=not self._is_local
@@ -54,18 +58,9 @@ class NewBackup:
             if is_file or self._filesystem.get_file_info(listed):
                 raise JobError("new-backup-exists", place=place)
             self._work = self._make_folder()
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, ImportError, ValueError) as error:
             raise JobError("new-backup-unwritable", place=place, reason=text_of(error)) from error
         self.content = self._work / CONTENTS[0]
-
-    def _find(self, place: str, storage: Storage) -> tuple[Any, str]:
-        """The file system, and the path in it."""
-        if self._is_local:
-            return pafs.LocalFileSystem(), str(Path(place).absolute())
-        if FOLDER in storage.settings:  # a warehouse that has no keys
-            filesystem, path = pafs.FileSystem.from_uri(place)
-            return filesystem, path
-        return storage.find(place)
 
     def _make_folder(self) -> Path:
         if not self._is_local:

@@ -384,3 +384,5 @@ def test_a_backup_is_exported_into_the_store(store: Store, tmp_path: Path) -> No
     assert described["state"] == head.state
     with refused(JobError, "new-backup-exists"):
         made.export(to_backup=place)
+    with refused(JobError, "new-backup-unwritable"):
+        made.export(to_backup="nothing://x/y")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.errors import ArchiveError, WarehouseError
+from jobs.errors import ArchiveError, JobError, WarehouseError
 from jobs.files.storage import Storage
 from jobs.progress import watched
 from jobs.settings.warehouse import Warehouse
@@ -23,6 +23,7 @@ from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from nats_transform.errors import sentence
 from tests.support.command import nats_transform
+from tests.support.exporting import Exporting
 from tests.support.jobs import archived, ingested
 from tests.support.object_stores import BUCKET, ObjectStore, s3
 from tests.support.refused import refused
@@ -187,6 +188,32 @@ def test_a_store_that_the_environment_names(
     dumps = f"{store.bucket}/dumps/"
     added = archived(warehouse, jsonl=dumps)
     assert (added.messages, added.files_read) == (1, [f"{dumps}a.jsonl"])
+
+
+def test_a_whole_bucket(
+    store: ObjectStore, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.settings["s3.endpoint"])
+    store.files.create_dir("whole")
+    with store.files.open_output_stream("whole/a.jsonl") as dump:
+        dump.write(b'{"subject": "a", "ts": 0}\n')
+    for path in ("s3://whole", "s3://whole/"):
+        assert archived(warehouse, jsonl=path).files_read == ["s3://whole/a.jsonl"]
+
+
+@pytest.mark.parametrize("place", ["exports/one", "exports/a#b?c%20d/", "other:"])
+def test_a_backup_in_a_store_that_the_environment_names(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """It is there, and under the name that was given; a warehouse in a folder has no keys."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.settings["s3.endpoint"])
+    before = store.names()
+    made = Exporting(tmp_path)
+    made.export(to_backup=f"{store.bucket}/{place}")
+    there = f"{BUCKET}/{place.rstrip('/')}"
+    assert store.names() - before == {f"{there}/backup.json", f"{there}/stream.arc.s2"}
+    with refused(JobError, "new-backup-exists"):
+        made.export(to_backup=f"{store.bucket}/{place}")
 
 
 @pytest.mark.parametrize(
