@@ -75,6 +75,7 @@ class Config(_Part):
     max_age: Limit = 0
     max_msgs: Limit = -1
     max_bytes: Limit = -1
+    max_msg_size: Limit = -1
     max_msgs_per_subject: Limit = -1
     allow_msg_ttl: Flag = False
     subject_transform: Transform | None = None

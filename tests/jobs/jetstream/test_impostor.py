@@ -141,6 +141,7 @@ def with_config(**config: Any) -> dict[str, Any]:
         pytest.param({"STREAM.INFO": {**INFO_OF_STREAM, "config": 1}}, "config: ", id="config"),
         pytest.param(with_config(name="../S"), "config.name: ", id="name"),
         pytest.param(with_config(name="S", max_age="1"), "config.max_age: ", id="limit"),
+        pytest.param(with_config(name="S", max_msg_size="1"), "config.max_msg_size: ", id="size"),
         pytest.param(with_state(messages="3"), "state.messages: ", id="text"),
         pytest.param(with_state(messages=True), "state.messages: ", id="bool"),
         pytest.param(with_state(bytes=1.5), "state.bytes: ", id="fraction"),
