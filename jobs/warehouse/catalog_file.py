@@ -47,14 +47,10 @@ CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
 );
 COMMIT;
 """
-_ADD_WITHOUT_TYPE = """
+# A row without a type is a table. In catalogs of older releases there is no column for it.
+_ADD = """
 INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location)
 VALUES (?, ?, ?, ?)
-"""
-_ADD = """
-INSERT INTO iceberg_tables
-    (catalog_name, table_namespace, table_name, metadata_location, iceberg_type)
-VALUES (?, ?, ?, ?, 'TABLE')
 """
 _CHANGE = """
 UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ?
@@ -73,9 +69,6 @@ class FileCatalog(MetastoreCatalog, NoopCatalog):
             names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
             if not names.issuperset({"iceberg_tables", "iceberg_namespace_properties"}):
                 connection.executescript(_MAKE)
-            # Catalogs of older releases have no column that tells tables from views.
-            columns = connection.execute("SELECT * FROM iceberg_tables LIMIT 0").description
-        self._has_types = "iceberg_type" in [name for name, *_ in columns]
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -133,9 +126,8 @@ class FileCatalog(MetastoreCatalog, NoopCatalog):
         """
         staged = self._create_staged_table(identifier, *args, **kwargs)
         self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
-        statement = _ADD if self._has_types else _ADD_WITHOUT_TYPE
         try:
-            self._write(statement, self.name, *staged.name(), staged.metadata_location)
+            self._write(_ADD, self.name, *staged.name(), staged.metadata_location)
         except sqlite3.IntegrityError as error:
             raise TableAlreadyExistsError(f"{'.'.join(staged.name())} already exists") from error
         return self.load_table(identifier)
