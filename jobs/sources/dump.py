@@ -32,6 +32,7 @@ _COMPARED = ("seq", "ts_ns", "subject", "headers", "headers_raw", "data")
 MOST_RANGES = 250
 """How many ranges of sequences a dump may leave archived: a stream fills each hole by a commit."""
 _MOST_NOTED = 4_000_000  # ranges that the blocks of a dump note, together: 64 MB
+_Fault = tuple[str, int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Seen:
         rows: the number of new messages.
         runs: the ascending runs of their sequences.
         found: the sequences of all messages; if they are in too many ranges, one that spans them.
-        faults: the faults of new messages, each with the number of messages and one sequence.
+        faults: what is wrong with new messages, with their number and the lowest sequence.
         shared: the sum over the other messages, whose sequences the table already has; without
             those that were erased.
     """
@@ -50,7 +51,7 @@ class Seen:
     rows: int
     runs: tuple[Run, ...]
     found: list[Sequences]
-    faults: dict[str, tuple[int, int | None]]
+    faults: list[_Fault]
     shared: Total
 
 
@@ -62,7 +63,7 @@ def _new_rows(read: ReadBlock, have: Coverage, block: Block) -> Iterator[pa.Reco
 
 
 def _look(read: ReadBlock, have: Coverage, erased: Coverage, most: int, block: Block) -> Seen:
-    sequences, shared, faults = Runs(), Total(), dict[str, tuple[int, int | None]]()
+    sequences, shared, faults = Runs(), Total(), list[_Fault]()
     found, count, there = list[Sequences](), 0, have - erased
     for rows in read(block):
         end_if_told()
@@ -78,8 +79,7 @@ def _look(read: ReadBlock, have: Coverage, erased: Coverage, most: int, block: B
             shared += Total.of(old.filter(is_there), _COMPARED)
         count += len(rows)
         sequences.add(rows.column("seq"))
-        for what, fault in _faults(rows):
-            faults[what] = _both(faults.get(what, (0, None)), fault)
+        faults += _faults(rows)
         advance(len(rows))
     return Seen(count, sequences.runs, _in_ranges(found, most), faults, shared)
 
@@ -94,7 +94,7 @@ def _in_ranges(found: list[Sequences], most: int) -> list[Sequences]:
     return [whole]
 
 
-def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]]:
+def _faults(rows: pa.RecordBatch) -> Iterator[_Fault]:
     """What no row of the table may be, and how many of these are that."""
     seq, headers = rows.column("seq"), rows.column("headers")
     pairs = headers.flatten()
@@ -125,18 +125,13 @@ def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]
         ),
     ):
         if count := wrong.true_count:
-            yield what, (count, pc.min(seq.filter(wrong)).as_py())
+            yield what, count, pc.min(seq.filter(wrong)).as_py()
 
 
 def _rows_with(wrong: pa.Array, parents: pa.Array, count: int) -> pa.Array:
     is_wrong = np.zeros(count, bool)
     is_wrong[parents.filter(wrong).to_numpy()] = True
     return pa.array(is_wrong)
-
-
-def _both(first: tuple[int, int | None], second: tuple[int, int | None]) -> tuple[int, int | None]:
-    sequences = [seq for seq in (first[1], second[1]) if seq is not None]
-    return first[0] + second[0], min(sequences, default=None)
 
 
 def _total_shared(own: Sequences, have: Coverage, batches: Iterable[pa.RecordBatch]) -> Total:
@@ -180,15 +175,15 @@ class DumpSource:
             seen = run(partial(_look, self.read, have, erased, most), self.blocks, self.session)
         self._shared = sum((block.shared for block in seen), Total())
         rows = sum(block.rows for block in seen)
-        faults = dict[str, tuple[int, int | None]]()
-        for block in seen:
-            for what, fault in block.faults.items():
-                faults[what] = _both(faults.get(what, (0, None)), fault)
-        for what, (count, first) in faults.items():
+        faults = [fault for block in seen for fault in block.faults]
+        if faults:
+            what = faults[0][0]
+            alike = [fault for fault in faults if fault[0] == what]
+            first = min((seq for _, _, seq in alike if seq is not None), default=None)
             raise ArchiveError(
                 "dump-messages-refused" if first is None else "dump-messages-refused-first",
                 path=path,
-                count=count,
+                count=sum(count for _, count, _ in alike),
                 rows=rows,
                 what=what,
                 first=first,
