@@ -373,13 +373,5 @@ def _dump(spark: Spark, settings: IngestSettings) -> Iterator[DumpSource]:
 
 
 def _stream_settings(settings: IngestSettings, name: str) -> JetStreamSettings:
-    return JetStreamSettings(
-        stream=name,
-        label=settings.stream,
-        since=settings.since,
-        until=settings.until,
-        subject=settings.subject,
-        cluster=settings.cluster,
-        cluster_header=settings.cluster_header,
-        readers=settings.readers,
-    )
+    shared = settings.model_dump(include=set(JetStreamSettings.model_fields))
+    return JetStreamSettings.model_validate(shared | {"stream": name, "label": settings.stream})
