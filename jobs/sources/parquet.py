@@ -165,10 +165,11 @@ class Parquet:
                     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                     for name, value in block.file.columns:
                         columns[name] = pa.repeat(pa.scalar(value, pa.string()), len(batch))
+                    # pandas knows no type for a column without values.
                     taken = {
                         ours: _Column(columns[name], name, path)
                         for ours, name in self.columns.items()
-                        if name in columns
+                        if name in columns and not pa.types.is_null(columns[name].type)
                     }
                     yield chosen(self._rows(taken, seq, len(batch)), self.settings)
                     seq += len(batch)

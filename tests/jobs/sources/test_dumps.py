@@ -822,8 +822,11 @@ def test_parquet_of_which_no_batch_is_small(
 def test_a_column_counts_if_any_file_has_it(dumps: Dumps) -> None:
     dumps.parquet("dump/1.parquet", subject=["a"], ts=[0])
     folder = dumps.parquet("dump/2.parquet", subject=["b"], ts=[0], data=["x"]).parent
+    # pandas knows no type for a column without values.
+    nothing = dict.fromkeys(("data", "headers", "cluster", "headers_raw"), pa.nulls(1))
+    dumps.parquet("dump/3.parquet", subject=["c"], ts=[0], **nothing)
     dumps.ingest(parquet=folder)
-    assert [r.data for r in dumps.rows()] == [b"", b"x"]
+    assert [(r.data, r.headers) for r in dumps.rows()] == [(b"", []), (b"x", []), (b"", [])]
     with pytest.raises(ArchiveError) as caught:
         dumps.ingest(parquet=folder, columns=DumpColumns(data="body"))
     assert fault(caught.value) == "dump-without-column body"
