@@ -22,7 +22,7 @@ from jobs.errors import ArchiveError, NoBranch
 from jobs.files.intact import check_files
 from jobs.files.scan import Scan
 from jobs.progress import advance, step
-from jobs.scratch import scratch_folder
+from jobs.scratch import temporary_folder
 from jobs.settings.branches import CompareSettings
 from jobs.settings.warehouse import MAIN
 from jobs.warehouse.specs import TRANSFORMED
@@ -193,7 +193,7 @@ def compare(settings: CompareSettings) -> CompareResult:
     check_files(None, table, _unshared(*files))
     before, after = (_state(table, *named) for named in zip(names, files, strict=True))
     with (
-        scratch_folder() as folder,
+        temporary_folder() as folder,
         in_one_line("the rows cannot be compared"),
         connect(folder) as database,
         step("comparing", before.messages + after.messages),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,24 +18,10 @@ _LOCK = "lock"
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A new folder that no other user of the host can read, removed with all that is in it.
-
-    What is in it may be deeper than Python can recurse.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="nats-transform-"))
-    try:
-        yield folder
-    finally:
-        with contextlib.suppress(OSError):
-            for entry in reversed(list(everything_in(folder))):
-                (os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink)(entry.path)
-            folder.rmdir()
-
-
-@contextmanager
 def temporary_folder(above: Path | None = None) -> Iterator[Path]:
     """A folder that is deleted afterwards; what killed processes left is deleted before.
+
+    No other user of the host can read it. What is in it may be deeper than Python can recurse.
 
     Args:
         above: where to make it; None for the system's temporary folder.
@@ -53,14 +38,21 @@ def temporary_folder(above: Path | None = None) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # Whoever finds the lock finds it taken.
             (folder / "new").rename(folder / _LOCK)
-            (folder / "files").mkdir()
+            (folder / "files").mkdir(0o700)
             yield folder / "files"
     except OSError as error:
         if not is_full(error):
             raise
         raise JobError("no-room-for-temporary-files", folder=above) from error
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _delete(folder)
+
+
+def _delete(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        for entry in reversed(list(everything_in(folder))):
+            (os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink)(entry.path)
+        folder.rmdir()
 
 
 def _delete_if_left(folder: Path) -> None:
@@ -70,7 +62,7 @@ def _delete_if_left(folder: Path) -> None:
             return
         with (folder / _LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            _delete(folder)
 
 
 def everything_in(folder: Path) -> Iterator[os.DirEntry[str]]:

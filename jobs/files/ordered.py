@@ -9,7 +9,6 @@ and these are merged.
 from __future__ import annotations
 
 import heapq
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 
 from jobs.files.scan import Scan
 from jobs.files.sequences import Run, Runs
+from jobs.scratch import temporary_folder
 
 KEPT_BYTES = 512 * 2**10
 """The size of the batches of a sorted task on disk. A merge holds one batch of each task."""
@@ -62,7 +62,7 @@ class Ordered:
             WarehouseError: a file cannot be read.
         """
         reader = self.scan.reader.only(columns)
-        with tempfile.TemporaryDirectory(prefix="nats-transform-") as folder:
+        with temporary_folder() as folder:
             # The number decides the order of two that begin with the same sequence.
             waiting: list[tuple[int, int, Iterator[pa.RecordBatch]]] = []
             for task, runs in zip(self.scan.tasks, self.runs, strict=True):
@@ -70,7 +70,7 @@ class Ordered:
                 if len(runs) == 1 and runs[0].ascends:
                     waiting.append((runs[0].first, len(waiting), rows))
                 elif runs:
-                    for first, path in _sorted(rows, Path(folder, str(task.number))):
+                    for first, path in _sorted(rows, folder / str(task.number)):
                         waiting.append((first, len(waiting), _kept(path)))
             heapq.heapify(waiting)
             yield from _merged(waiting)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from jobs.ending import signals_held_back
 from jobs.errors import JobError
-from jobs.scratch import scratch_folder
+from jobs.scratch import temporary_folder
 
 USER = "nats-transform"
 """The user name for a server with `login`."""
@@ -82,7 +82,7 @@ def nats_server(
         JobError: it does not start; the message has the last line of its log.
     """
     binary = nats_server_binary()
-    with scratch_folder() as home:
+    with temporary_folder() as home:
         store = store or home / "store"
         store.mkdir(parents=True, exist_ok=True)
         config_file = home / "server.conf"

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pydantic import SecretStr
 from jobs.errors import ArchiveError, JobError
 from jobs.jetstream.connection import connection
 from jobs.jetstream.process import USER, nats_server
+from jobs.scratch import temporary_folder
 from jobs.settings.connection import NatsSettings
 from tests.support.programs import in_python
 from tests.support.refused import refused
@@ -66,6 +68,27 @@ def test_a_signal_while_it_starts_leaves_no_process(number: signal.Signals) -> N
     assert done.returncode == 128 + number, done.stderr
     (pid,) = done.stdout.split()
     assert not is_running(int(pid))
+
+
+_KILLED = """
+import os, signal
+from jobs.jetstream.process import nats_server
+with nats_server() as server:
+    print(server.process.pid, server.store, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_messages_that_a_killed_program_leaves_are_deleted_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    pid, store = in_python(_KILLED).stdout.split()
+    os.kill(int(pid), signal.SIGKILL)
+    assert Path(store).exists()
+    with temporary_folder() as folder:
+        assert list(tmp_path.iterdir()) == [folder.parent]
 
 
 def test_a_bad_configuration_is_one_line_and_leaves_no_process() -> None:
