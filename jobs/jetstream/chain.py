@@ -33,6 +33,7 @@ from jobs.jetstream.answers import STREAM_NOT_FOUND, Ack, ApiError
 from jobs.jetstream.connection import RawClient, no_connection
 from jobs.jetstream.stream import StreamState, stream_state
 from jobs.jetstream.target import MSG_ID, Replayed, Target
+from nats_transform.mappings.subject import decode
 
 CHAIN_BYTES = 160
 """The most bytes that the headers of the chain add to a header block."""
@@ -207,12 +208,11 @@ class Chain:
             if len(self._waiting) <= waiting:
                 return
             await self._some_answer()
-        raise JobError(
-            "replay-failed",
-            stream=self._target.name,
-            where=self._client.where,
-            reason=self._failure,
-        )
+        raise self._failed(self._failure)
+
+    def _failed(self, reason: str) -> JobError:
+        stream, where = self._target.name, self._client.where
+        return JobError("replay-failed", stream=stream, where=where, reason=reason)
 
     async def _some_answer(self) -> None:
         """Waits for an answer; a connection that was lost meanwhile breaks the chain."""
@@ -334,7 +334,15 @@ class Chain:
                 await self._look()
 
     async def _look(self) -> None:
-        """Looks for a stream that is gone: what was on the way to it is never answered."""
+        """Looks for a stream that is gone, or a subject that the user may not publish.
+
+        What was on the way there is never answered. The server writes the subject beside the
+        answers, and nats-py in small letters.
+        """
+        error = str(self._client.last_error or "")
+        for _, message in self._waiting:
+            if f'violation for publish to "{decode(message.subject).lower()}"' in error:
+                raise self._failed(f"the user may not publish to {wire.shown(message.subject)}")
         try:
             await self._state()
         except _UNKNOWN as error:

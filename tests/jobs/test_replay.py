@@ -727,6 +727,28 @@ def test_a_bucket_whose_values_expire(tables: Tables, nats_server: Any) -> None:
 # --- Faults ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("denied", [1, 5, 10])
+def test_a_subject_that_the_user_may_not_publish(tables: Tables, denied: int) -> None:
+    """The server answers nothing to it, and refuses what comes behind it in the chain."""
+    users = """
+    authorization { users: [
+      { user: a, password: p }
+      { user: b, password: p, permissions: { publish: { deny: "*.Denied" } } }
+    ] }
+    no_auth_user: a
+    """
+    with nats_server(users) as server:
+        target = new_stream(server)
+        names = {denied: "Denied"}
+        archive = tables([message(n, f"{target.name}.{names.get(n, n)}") for n in range(1, 11)])
+        settings = NatsSettings(servers=server.url, user="b", password="p")  # noqa: S106
+        started = time.monotonic()
+        with refused(JobError, "replay-failed", reason=re.compile(rf"{target.name}\.Denied")):
+            run(archive, target, server=settings)
+        assert time.monotonic() - started < 30
+        assert len(payloads(target)) == denied - 1
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_job_is_killed_and_run_again(
