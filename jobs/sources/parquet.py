@@ -463,6 +463,8 @@ def _scaled(values: pa.Array, unit: int) -> pa.Array:
 
 def _entries(lists: Any) -> tuple[np.ndarray, Any]:
     """Where the entries of each list begin, from 0, and the entries; null is an empty list."""
+    if pa.types.is_fixed_size_list(lists.type):  # which has no offsets
+        lists = lists.cast(pa.list_(lists.type.value_type))
     offsets = lists.offsets.to_numpy()
     values = lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     return offsets - offsets[0], values

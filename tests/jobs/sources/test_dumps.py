@@ -593,6 +593,11 @@ NO_TIME = f"{FIRST} no time, or one that is not between the years 1678 and 2262"
         pytest.param({"ts": None}, "parquet-without-time", id="no-time"),
         pytest.param({"ts_ns": ["5"]}, "parquet-column-type ts_ns", id="ts-ns"),
         pytest.param({"headers": ["x"]}, "parquet-column-type headers", id="headers"),
+        pytest.param(
+            {"headers": pa.array([[{"name": "A", "value": "x"}]], pa.list_(PAIRS.value_type, 1))},
+            "parquet-column-type headers",
+            id="as-many-headers-each",
+        ),
         pytest.param({"data": [1]}, "parquet-column-type data", id="data"),
         pytest.param(
             {"subject": [None, "b"], "ts": [0, 0]}, f"{FIRST} no subject", id="null-subject"
