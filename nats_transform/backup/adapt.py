@@ -22,14 +22,15 @@ def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict
         InvalidBackup: the new subjects are not known, or nats-server would refuse it.
     """
     adapted = dict(config)
-    for name in _TRANSFORMS:
-        source = (config.get(name) or {}).get("src") or ANY_TAIL
-        if config.get(name) and any(collide(source, m.source) for m in mappings.mappings):
-            raise InvalidBackup("backup-subjects-change", part=name, stream=config.get("name"))
-    if subjects := config.get("subjects"):
-        adapted["subjects"] = adapted_filters(subjects, mappings)
     try:
-        parse_stream(adapted)
+        parse_stream(adapted)  # so its parts are what they should be
+        for name in _TRANSFORMS:
+            source = (config.get(name) or {}).get("src") or ANY_TAIL
+            if config.get(name) and any(collide(source, m.source) for m in mappings.mappings):
+                raise InvalidBackup("backup-subjects-change", part=name, stream=config.get("name"))
+        if subjects := config.get("subjects"):
+            adapted["subjects"] = adapted_filters(subjects, mappings)
+            parse_stream(adapted)
     except InvalidStream as error:
         raise InvalidBackup(
             "backup-subjects-invalid",

@@ -76,6 +76,7 @@ REFUSED = [
     pytest.param(
         {"subjects": ["a.*", "*.x"]}, "backup-subjects-invalid", id="overlapping-subjects"
     ),
+    pytest.param({"republish": "r.>"}, "backup-subjects-invalid", id="no-configuration"),
 ]
 
 
