@@ -290,7 +290,8 @@ class Chain:
         last = self._read_to
         self._reconnects = self._client.stats["reconnects"]
         self._settle(there, last)
-        await self._patience("other clients write into it, or nobody reads the messages")
+        to = "".join(f" to {wire.shown(first.subject)}" for _, first in [*self._waiting][:1])
+        await self._patience(f"other clients write into it, or nobody takes messages{to}")
         self._last, self._previous = last, None
         self._is_broken = self._is_deaf = False
         again = [message for _, message in self._waiting]
