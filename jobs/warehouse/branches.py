@@ -65,6 +65,8 @@ def fork(warehouse: Warehouse) -> None:
                     table=".".join(table.name()),
                     tag=base,
                 )
+            if table.snapshot_by_name(warehouse.branch) != table.snapshot_by_name(base):
+                break  # another job has begun it meanwhile, and published in it
             with warehouse_errors(warehouse), contextlib.suppress(CommitFailedException):
                 refs = table.manage_snapshots().create_branch(head.snapshot_id, warehouse.branch)
                 refs.create_tag(head.snapshot_id, base).commit()

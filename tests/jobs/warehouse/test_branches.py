@@ -20,9 +20,10 @@ from jobs.settings.base import settings_of
 from jobs.settings.branches import PromoteSettings
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.warehouse import versions
+from jobs.warehouse import branches, versions
 from jobs.warehouse.branches import fork
-from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
+from jobs.warehouse.catalog_file import FileCatalog
+from jobs.warehouse.specs import QUARANTINED, TRANSFORMED, TableSpec
 from jobs.warehouse.staging import Staged, commit, publish
 from jobs.warehouse.tables import data_files, open_table, snapshot_id, snapshot_properties
 from tests.support import command
@@ -390,3 +391,36 @@ def test_a_branch_that_begins_twice_begins_once(made: Warehouse) -> None:
     transformed(made, NEW)
     fork(on(made, "next"))
     assert prefixes(made, "next") == days("old", "old", "old")
+
+
+@pytest.mark.parametrize("moment", ["before it looks at the table", "before its commit"])
+def test_a_branch_that_another_job_begins_meanwhile_keeps_its_rows(
+    made: Warehouse, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Days of a backfill that start at once on a new branch are jobs of their own."""
+
+    def other() -> None:
+        monkeypatch.undo()
+        transformed(made, NEW, "next", first_day=DAY)
+
+    if moment == "before its commit":
+        write = FileCatalog._write_metadata
+
+        def commit_late(*args: Any, **kwargs: Any) -> None:
+            other()
+            write(*args, **kwargs)
+
+        monkeypatch.setattr(FileCatalog, "_write_metadata", staticmethod(commit_late))
+    else:
+        find = branches.find_table
+
+        def look_late(warehouse: Warehouse, spec: TableSpec) -> Table | None:
+            if warehouse.branch is None and spec is TRANSFORMED:
+                other()
+            return find(warehouse, spec)
+
+        monkeypatch.setattr(branches, "find_table", look_late)
+    fork(on(made, "next"))
+    assert prefixes(made, "next") == days("new", "old", "old")
+    transformed(made, NEW, "next", first_day=DAY + timedelta(days=1))
+    assert prefixes(made, "next") == days("new", "new", "old")
