@@ -146,6 +146,7 @@ def commit(
                 is_base = current.metadata_location == table.metadata_location
                 if not is_base and (
                     _paths(there) != _paths(_files(files_in, table) or ())
+                    or branch_of(table) in table.metadata.refs.keys() - current.metadata.refs
                     or any(
                         current.properties.get(name) not in (value, table.properties.get(name))
                         for name, value in kept.items()

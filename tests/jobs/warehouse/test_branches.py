@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from jobs.errors import NoBranch, WarehouseError
+from jobs.errors import ConcurrentWrite, NoBranch, WarehouseError
 from jobs.maintain import maintain, remove_stream
 from jobs.promote import promote
 from jobs.registry import JOBS
@@ -20,12 +20,18 @@ from jobs.settings.base import settings_of
 from jobs.settings.branches import PromoteSettings
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.warehouse import branches, versions
+from jobs.warehouse import branches, staging, versions
 from jobs.warehouse.branches import fork
 from jobs.warehouse.catalog_file import FileCatalog
 from jobs.warehouse.specs import QUARANTINED, TRANSFORMED, TableSpec
 from jobs.warehouse.staging import Staged, commit, publish
-from jobs.warehouse.tables import data_files, open_table, snapshot_id, snapshot_properties
+from jobs.warehouse.tables import (
+    branches_of,
+    data_files,
+    open_table,
+    snapshot_id,
+    snapshot_properties,
+)
 from tests.support import command
 from tests.support.archive import archive, message, rows_of, sequences
 from tests.support.command import printed
@@ -424,3 +430,23 @@ def test_a_branch_that_another_job_begins_meanwhile_keeps_its_rows(
     assert prefixes(made, "next") == days("new", "old", "old")
     transformed(made, NEW, "next", first_day=DAY + timedelta(days=1))
     assert prefixes(made, "next") == days("new", "new", "old")
+
+
+def test_a_branch_that_ended_meanwhile_does_not_come_back(
+    made: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have one day, and none of what it began with."""
+    transformed(made, NEW, "next", first_day=DAY)
+    late = DAY + timedelta(days=DAYS)
+    row = {"seq": COUNT + 1, "ts": str(late), "subject": "a.b"}
+    ingested(made, dumped(made.folder.parent / "late.jsonl", [row]))
+
+    def publish_late(*args: Any, **kwargs: Any) -> int:
+        monkeypatch.undo()
+        maintain(MaintenanceSettings(remove_branch="next", warehouse=made))
+        return publish(*args, **kwargs)
+
+    monkeypatch.setattr(staging, "publish", publish_late)
+    with refused(ConcurrentWrite, "table-changed-meanwhile"):
+        transformed(made, NEW, "next", first_day=late)
+    assert branches_of(open_table(made, TRANSFORMED)) == ["main"]
