@@ -157,6 +157,8 @@ def transform(
     aside_table = tables.find_table(settings.warehouse, specs.QUARANTINED)
     if sift is not None:
         aside_table = tables.open_table(settings.warehouse, specs.QUARANTINED, create=True)
+    # Listed now, because an erasure meanwhile would delete the lists.
+    aside_files = data_files(aside_table, settings.stream, settings.days) if aside_table else []
     with ExitStack() as folders:
         folder = folders.enter_context(staging.new_files(target))
         quarantine = None
@@ -216,9 +218,8 @@ def transform(
 
     def set_aside() -> Callable[[], object]:
         """Publishes the rows for the quarantine; gives what puts back those that were there."""
-        old = data_files(aside_table, settings.stream, settings.days) if aside_table else []
         rejected = [task.aside for task in done if task.aside is not None]
-        if aside_table is None or not (old or rejected):
+        if aside_table is None or not (aside_files or rejected):
             return lambda: None
         apart = folder if quarantine is None else quarantine.folder
 
@@ -234,7 +235,9 @@ def transform(
             staging.publish(aside_table, files, *which, replace=True, properties=properties)
 
         put(staged(aside_table, apart, rejected))
-        return partial(put, Staged("", tuple(old)))  # a failure must not delete what is there
+        return partial(
+            put, Staged("", tuple(aside_files))
+        )  # a failure must not delete what is there
 
     check = None
     if not settings.no_checks:

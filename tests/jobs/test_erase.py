@@ -26,6 +26,7 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Record
 
+from jobs import gate
 from jobs.census import CENSUS
 from jobs.dry_run.simulate import SIMULATED
 from jobs.erase import EraseResult
@@ -682,6 +683,26 @@ def test_a_job_that_is_about_to_publish(
     assert sequences_of(whole, TRANSFORMED, "next") == STAY
     JOBS_AT_WORK[job](whole)
     assert told(whole) == []
+
+
+def test_a_transform_of_another_day_that_has_a_quarantine(
+    whole: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lists of files that it has read are gone; nothing is damaged."""
+    odd = sifting("odd", lambda seq: seq % 2)
+    transformed(whole, OLD, sift=odd)
+    publish = gate.publish
+
+    def late(*given: Any, **more: Any) -> Any:
+        monkeypatch.undo()
+        erased(whole, seq=f"{OTHERS}")
+        return publish(*given, **more)
+
+    monkeypatch.setattr(gate, "publish", late)
+    with pytest.raises(ConcurrentWrite):
+        transformed(whole, OLD, sift=odd, first_day=DAY)
+    transformed(whole, OLD, sift=odd, first_day=DAY)
+    assert verified(whole).holds
 
 
 def test_two_at_once(whole: Warehouse) -> None:
