@@ -22,6 +22,7 @@ from jobs.warehouse.tables import (
     data_files,
     find_table,
     open_table,
+    unless_overtaken,
     warehouse_errors,
 )
 
@@ -67,7 +68,7 @@ def fork(warehouse: Warehouse) -> None:
                 )
             if table.snapshot_by_name(warehouse.branch) != table.snapshot_by_name(base):
                 break  # another job has begun it meanwhile, and published in it
-            with warehouse_errors(warehouse), contextlib.suppress(CommitFailedException):
+            with warehouse_errors(warehouse), unless_overtaken(table):
                 refs = table.manage_snapshots().create_branch(head.snapshot_id, warehouse.branch)
                 refs.create_tag(head.snapshot_id, base).commit()
                 break

@@ -450,3 +450,20 @@ def test_a_branch_that_ended_meanwhile_does_not_come_back(
     with refused(ConcurrentWrite, "table-changed-meanwhile"):
         transformed(made, NEW, "next", first_day=late)
     assert branches_of(open_table(made, TRANSFORMED)) == ["main"]
+
+
+def test_a_branch_begins_with_the_newest_state(
+    made: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state that it was to begin with is removed meanwhile."""
+    commit_table = FileCatalog.commit_table
+
+    def late(*args: Any) -> Any:
+        monkeypatch.undo()
+        transformed(made, NEW)
+        maintain(MaintenanceSettings(retention=timedelta(0), warehouse=made))
+        return commit_table(*args)
+
+    monkeypatch.setattr(FileCatalog, "commit_table", late)
+    fork(on(made, "next"))
+    assert prefixes(made, "next") == days("new", "new", "new")
