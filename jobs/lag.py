@@ -72,19 +72,18 @@ def measure_lags(
                 end, had = archived.end, archived.coverage.ranges
                 try:
                     state = await stream_state(client, name)
+                    if state.last < end:
+                        raise ArchiveError(
+                            "lag-recreated",
+                            stream=name,
+                            where=nats.where,
+                            last=state.last,
+                            archived=end,
+                        )
+                    skipped = next((last for first, last in had if first <= end + 1 <= last), end)
+                    lags[stream] = Lag(state, min(skipped, state.last))
                 except ArchiveError as error:
                     lags[stream] = error
-                    continue
-                skipped = next((last for first, last in had if first <= end + 1 <= last), end)
-                lags[stream] = Lag(state, min(skipped, state.last))
-                if state.last < end:
-                    lags[stream] = ArchiveError(
-                        "lag-recreated",
-                        stream=name,
-                        where=nats.where,
-                        last=state.last,
-                        archived=end,
-                    )
         return lags
 
     return asyncio.run(measure())

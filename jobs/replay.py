@@ -174,8 +174,10 @@ class _Run:
                     reasons = "; ".join(refusal.message for refusal in result.refusals)
                     raise JobError("replay-lost-again", loss=loss, reasons=reasons) from loss
                 if result.refusals or self.settings.dry_run:
-                    self._count(already)
-                    result.target_messages = state.messages
+                    result.already, result.target_messages = already, state.messages
+                    if self.settings.dry_run:
+                        kept_out = sum(result.not_sent.get(reason, 0) for reason in _KEPT_OUT)
+                        result.sent = max(self.total - already - kept_out, 0)
                     return result
                 # What the stream lost of this run is sent, and counted, again.
                 result.sent = max(result.sent - max(self.held - already, 0), 0)
@@ -330,13 +332,6 @@ class _Run:
             # Messages are sent in order: what is before the last one was sent, and may be gone.
             return Coverage(((1, there[-1][1]),))
         return Coverage(there)
-
-    def _count(self, there: int) -> None:
-        """Counts the messages that would be sent, and those that the target has."""
-        kept_out = sum(self.result.not_sent.get(r, 0) for r in _KEPT_OUT)
-        self.result.already = there
-        if not self.result.refusals or self.settings.dry_run:
-            self.result.sent = max(self.total - there - kept_out, 0)
 
     # --- Sending --------------------------------------------------------------------------------
 
