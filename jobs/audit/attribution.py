@@ -105,7 +105,7 @@ def attribute(
     shapes = [candidate.shape for candidate in (*known, *kept)] + others
     repeats = repeats_of(messages)
     by_pattern, kept_by_pattern = ByPattern(known), ByPattern(kept)
-    measure, keys = _measure(known, by_pattern, others)
+    measure, keys = _measure(known, by_pattern)
     groups, draws = count_by_shape(messages, shapes, periods, repeats, measure, keys)
     hidden = _hidden(periods, known, groups, captured)
     if captured:
@@ -193,7 +193,7 @@ def attribute(
 
 
 def _measure(
-    known: Sequence[Candidate], by_pattern: ByPattern, others: Sequence[Shape]
+    known: Sequence[Candidate], by_pattern: ByPattern
 ) -> tuple[Measure, dict[str, tuple[int, ...]]]:
     """Which ends make which subjects, and the tokens that are the key in subjects of a pattern.
 
@@ -215,7 +215,7 @@ def _measure(
             key = tuple(candidate.shape.places[number] for number in sorted(carried[of]))
             if keys.setdefault(candidate.shape.pattern, key) != key:
                 keyed.discard(of)  # another mapping takes other tokens of the same subjects
-    return Measure(ends, by_pattern, frozenset(shape.pattern for shape in others), keyed), keys
+    return Measure(ends, by_pattern, keyed), keys
 
 
 def in_clusters(

@@ -20,22 +20,19 @@ class Measure:
     Attributes:
         ends: the ends of each mapping with weights, by mapping version and source.
         makers: all ends that make subjects.
-        others: the patterns of subjects that something else publishes to, too.
         keyed: the mappings whose messages have a key.
     """
 
     ends: Mapping[tuple[int, str], tuple[End, ...]]
     makers: ByPattern
-    others: frozenset[str]
     keyed: Collection[tuple[int, str]]
 
     def maker(
         self, index: int, patterns: Iterable[str], cluster: str | None
     ) -> tuple[str, int] | None:
         """The source and the place in `ends` of the one end that made a subject of patterns."""
-        fits = frozenset(patterns)
-        made_by = self.makers.in_cluster(index, fits, cluster)
-        if len(made_by) != 1 or fits & self.others:
+        made_by = self.makers.in_cluster(index, patterns, cluster)
+        if len(made_by) != 1:
             return None
         end = made_by[0].end
         ends = self.ends.get((index, end.source), ())

@@ -61,7 +61,9 @@ class Fits:
     def with_keys(self, subjects: pa.Array) -> tuple[list[Coded], np.ndarray]:
         """`of`, and the hash of the key of each subject, 0 to KEYS - 1; -1 where there is none."""
         layers, hashes = zip(*(layer.of(subjects) for layer in self._layers), strict=True)
-        return list(layers), reduce(np.maximum, hashes)
+        # Where several have one, their keys are different tokens.
+        is_one = np.sum([hashed >= 0 for hashed in hashes], axis=0) == 1
+        return list(layers), np.where(is_one, reduce(np.maximum, hashes), -1)
 
 
 class _Layer:
@@ -100,6 +102,7 @@ class _Layer:
                 fits = (n for n, s in enumerate(self._shapes) if s.fits(decode(subject)))
                 places[row] = next(fits, len(self._shapes))
         hashes = np.frombuffer(mapped.draws.buffers()[1], np.int32)[: len(states)]  # -1 for null
+        hashes = np.where(places < len(self._shapes), hashes, -1)
         return Coded(places, [*(shape.pattern for shape in self._shapes), None]), hashes
 
 

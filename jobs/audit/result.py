@@ -154,10 +154,12 @@ class AuditResult(BaseModel):
         ]
 
     def fails(self, level: str) -> bool:
-        """Whether the verdict is at least as bad as `outside` or `undecided`.
+        """Whether a verdict is at least as bad as `outside`, `undecided` or `nothing`.
 
-        `nothing to audit` shows nothing, so it fails at each level unless it is allowed.
+        If no mapping has one, nothing was shown: that fails at each level unless it is allowed.
         """
+        if level == "nothing" and any(rule.verdict is Verdict.NOTHING for rule in self.rules):
+            return True
         match self.verdict:
             case Verdict.NOTHING:
                 return level == "nothing" or not self.allow_nothing

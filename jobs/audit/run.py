@@ -23,7 +23,6 @@ from jobs.audit.counts import expected_counts, messages_of, nothing_there
 from jobs.audit.in_force import check_times, periods_of
 from jobs.audit.labels import cluster_notes
 from jobs.audit.result import AuditError, AuditResult, MappingInForce
-from jobs.audit.rows import Rows
 from jobs.audit.spread import expected_keys, partition_balances
 from jobs.audit.table import publish
 from jobs.files.engine import engine_of
@@ -44,7 +43,10 @@ from nats_transform.audit import (
 from nats_transform.errors import did_you_mean, printable
 from nats_transform.kernel.coverage import Coverage
 from nats_transform.mappings.unseen import Unseen, unseen_line
-from nats_transform.words import plural
+from nats_transform.words import and_more, plural
+
+_MOST_NAMED = 5
+"""Mappings that are named in a note."""
 
 
 def audit(spark: Spark, settings: AuditSettings) -> AuditResult:
@@ -97,8 +99,14 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
 
 
 def _result(
-    settings: AuditSettings, periods: Sequence[Period], assessment: Assessment, **more: Any
+    settings: AuditSettings,
+    periods: Sequence[Period],
+    assessment: Assessment,
+    notes: Sequence[str],
+    unseen: Sequence[Unseen] = (),
+    **more: Any,
 ) -> AuditResult:
+    unseen = [*unseen, *_unjudged(settings, periods, assessment)]
     return AuditResult(
         verdict=assessment.verdict,
         kind="observed" if settings.observed else "expected",
@@ -116,8 +124,31 @@ def _result(
         rules=assessment.rules,
         clusters=assessment.clusters,
         run_id=settings.run_id or str(uuid.uuid4()),
+        notes=(*notes, unseen_line(unseen)) if unseen else tuple(notes),
         **more,
     )
+
+
+def _unjudged(
+    settings: AuditSettings, periods: Sequence[Period], assessment: Assessment
+) -> Iterator[Unseen]:
+    """What no verdict is about, although there are weights."""
+    rules = [rule for rule in assessment.rules if rule.verdict is not Verdict.NOTHING]
+    heard = {(rule.source, cluster) for rule in rules for cluster in ("", rule.cluster)}
+    mappings = [m for period in periods for m in period.mappings.mappings if is_audited(m)]
+    silent = [m.source for m in mappings if (m.source, "") not in heard]
+    for mapping in mappings if settings.cluster is None else ():
+        if (mapping.source, "") in heard:
+            clusters = (name for name in mapping.clusters if (mapping.source, name) not in heard)
+            silent += (f"{mapping.source} in {name}" for name in clusters)
+    unsure = [rule.source for rule in rules if rule.ambiguous and not settings.sequential]
+    for what, names in (
+        ("which got no message", silent),
+        ("as to order and keys: some messages may come from elsewhere", unsure),
+    ):
+        if names := [*dict.fromkeys(names)]:
+            some = f"{', '.join(names[:_MOST_NAMED])}{and_more(len(names[_MOST_NAMED:]))}"
+            yield Unseen(f"{some}, {what}")
 
 
 def _stage(index: int, period: Period, assessment: Assessment) -> MappingInForce:
@@ -139,7 +170,6 @@ def _expected(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         if count.source is not None:
             by_cluster[count.source, count.cluster] += count.messages
     instead = "they are compared with the weights for all clusters"
-    notes = (*cluster_notes(periods, by_cluster, instead), *_unseen(counted.rows))
     keys = expected_keys(counted.rows, periods, settings.key) if settings.key else ()
     return _result(
         settings,
@@ -151,17 +181,13 @@ def _expected(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         fates=counted.fates,
         partitions=tuple(partition_balances(counted.rows, periods)),
         keys=tuple(keys),
-        notes=notes,
+        notes=tuple(cluster_notes(periods, by_cluster, instead)),
+        unseen=counted.rows.not_looked_at,
         input_snapshot=counted.snapshot,
     )
 
 
-def _unseen(*read: Rows | None) -> Iterator[str]:
-    if unseen := [files for rows in read if rows is not None for files in rows.not_looked_at]:
-        yield unseen_line(unseen)
-
-
-def _not_ingested(table: Table, settings: AuditSettings, stream: str | None) -> Iterator[str]:
+def _not_ingested(table: Table, settings: AuditSettings, stream: str | None) -> Iterator[Unseen]:
     """What no ingest has looked for, between the first and the last message of the days."""
     if stream is None:
         return
@@ -173,7 +199,7 @@ def _not_ingested(table: Table, settings: AuditSettings, stream: str | None) -> 
     if missing := Coverage.of([(min(ends)[0], max(last for _, last in ends))]) - archived.explained:
         first, last = missing.ranges[0][0], missing.ranges[-1][1]
         what = f"{plural(missing.count, 'sequence')} of {stream} between {first} and {last}"
-        yield unseen_line([Unseen(what, "ingest the days between those that were ingested")])
+        yield Unseen(what, "ingest the days between those that were ingested")
 
 
 def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> AuditResult:
@@ -221,12 +247,13 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         fates=attribution.fates,
         accounts=assessment.accounts,
         keys=tuple(keys),
-        notes=(
-            *_observed_notes(settings, periods, attribution, published),
-            *_unseen(rows, source),
+        notes=tuple(_observed_notes(settings, periods, attribution, published)),
+        unseen=[
+            *rows.not_looked_at,
+            *(source.not_looked_at if source is not None else ()),
             *_not_ingested(table, settings, settings.stream),
             *_not_ingested(table, settings, settings.source_stream),
-        ),
+        ],
         input_snapshot=tables.snapshot_id(table),
     )
 

@@ -144,7 +144,9 @@ def _judged_rule(
     verdict = whole.verdict
     if alarm is not None or any(part.verdict is Verdict.OUTSIDE for part in rest):
         verdict = Verdict.OUTSIDE
-    chance = () if draws is None or criteria.sequential else tuple(_chance(draws, design))
+    # Which messages are certain may depend on their keys, which then looks like a pattern.
+    is_certain = not rule.whole.ambiguous[0] and not criteria.sequential
+    chance = tuple(_chance(draws, design)) if draws is not None and is_certain else ()
     if verdict is not Verdict.OUTSIDE and not all(test.is_random for test in chance):
         verdict = Verdict.NOT_RANDOM
     return MappingAudit(

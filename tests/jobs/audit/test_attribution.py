@@ -197,9 +197,9 @@ def test_days_that_were_never_ingested_are_named(tmp_path: Path) -> None:
         ingested(warehouse, dump, "OUT", since=since, until=since + timedelta(days=1))
         return "; ".join(observe(warehouse).notes)
 
-    assert "not looked at" not in notes(0)
+    assert "sequence" not in notes(0)
     assert "not looked at: 24 sequences of OUT between 24 and 47 (ingest" in notes(2)
-    assert "not looked at" not in notes(1)
+    assert "sequence" not in notes(1)
 
 
 def test_clear_messages(tmp_path: Path) -> None:

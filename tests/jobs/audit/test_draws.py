@@ -105,6 +105,19 @@ def test_a_dead_canary_that_no_cluster_shows_by_itself(tmp_path: Path) -> None:
     assert "none of the 20 clusters is outside the tolerance by itself" in render(result)
 
 
+def test_what_others_publish_to_is_no_pattern(tmp_path: Path) -> None:
+    """Of the messages with such a key, those of one destination only are certain."""
+    rows = []
+    for n in range(MESSAGES):
+        key = "audit" if KEYS[n] < 25 else f"c{KEYS[n]}"
+        subject = f"shop.1.v2.{key}" if DRAWS[n] < 0.1 else f"v1.1.{key}"
+        rows.append(message(n + 1, subject, START + timedelta(seconds=n), stream="OUT"))
+    result = observe(Warehouse(dir=tmp_path), MAPPINGS, rows, publishers=("v1.*.audit",))
+    (rule,) = result.rules
+    assert (rule.verdict, rule.chance) == (Verdict.WITHIN, ())
+    assert any("shop.*.*, as to order and keys" in note for note in result.notes)
+
+
 def test_destinations_of_many_clusters(tmp_path: Path) -> None:
     """More than a byte could number."""
     many = [(f"{c}{n}.$1", 1, c) for c in "abc" for n in range(100)]
@@ -142,7 +155,7 @@ def test_messages_of_several_batches_are_in_one_row() -> None:
     mapping = Mapping("s", [Destination("a", 50), Destination("b", 50)])
     made_by = [(one, "a"), (two, "b"), (one, "both"), (two, "both")]
     makers = [Candidate(0, mapping, end, Shape(text, text, True, {})) for end, text in made_by]
-    measuring = Measuring(Measure(ends, ByPattern(makers), frozenset({"other"}), {(0, "s")}))
+    measuring = Measuring(Measure(ends, ByPattern(makers), {(0, "s")}))
     patterns = ["a", "b", "both", "other", None]
     rng = np.random.default_rng(1)
     made, repeats = rng.integers(0, 5, 4_000), rng.integers(0, 2, 4_000)

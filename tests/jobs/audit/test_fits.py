@@ -64,3 +64,18 @@ def test_keys_are_hashed_as_partition_does() -> None:
     _, hashes = fits.with_keys(pa.array(subjects, pa.string()))
     key_of = Transform("*.*.*", f"{{{{partition({KEYS},3,2)}}}}").apply
     assert hashes.tolist() == [int(key_of("k.a.b") or -1), -1, -1, -1, -1]
+
+
+def test_a_key_is_that_of_the_shape_that_fits() -> None:
+    """The filter of another one may cover the subject too, and its key be another token."""
+    shapes = [
+        shape_of(Transform("*", "a.v1.$1")),
+        shape_of(Transform("*.*", "a.$1.{{partition(3,2)}}")),
+    ]
+    fits = Fits(shapes, {shapes[0].pattern: (2,), shapes[1].pattern: (1,)})
+    tokens = [*"klmnopqrst"]
+    subjects = [*(f"a.v1.{token}" for token in tokens), "a.k.0", "a.v1.0"]
+    _, hashes = fits.with_keys(pa.array(subjects, pa.string()))
+    key_of = Transform("*", f"{{{{partition({KEYS},1)}}}}").apply
+    # Of which the last is the key is not known.
+    assert hashes.tolist() == [*(int(key_of(token) or -1) for token in [*tokens, "k"]), -1]

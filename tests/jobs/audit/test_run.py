@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.audit.headline import headline
 from jobs.audit.run import run
 from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
 from nats_transform.audit import Period, Verdict
-from tests.jobs.audit.rehearsal import HERE, MAPPINGS, archived, audit
+from tests.jobs.audit.rehearsal import HERE, MAPPINGS, archived, audit, observe
+from tests.support.archive import message
 from tests.support.rules import mappings as account
 
 
@@ -63,3 +65,20 @@ def test_spark_counts_the_same(spark: SparkSession, warehouse: tables.Warehouse)
         assert (one.pop("engine"), other.pop("engine")) == ("spark", "process")
         assert one == other
         assert one["keys"]
+
+
+def test_what_got_no_message_is_named(warehouse: tables.Warehouse) -> None:
+    west = [("w.v1.$1", 50, "west"), ("w.v2.$1", 50, "west")]
+    config = account(
+        {"shop.*": [("v1.$1", 50), ("v2.$1", 50), *west], "rare": [("a", 50), ("b", 50)]}
+    )
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    rows = [
+        message(n, f"v{n % 2 + 1}.x", start, stream="OUT", cluster="east") for n in range(1, 9_001)
+    ]
+    result = observe(warehouse, config, rows, sequential=True)
+    assert result.verdict is Verdict.WITHIN
+    assert any("rare, shop.* in west, which got no message" in note for note in result.notes)
+    assert "within the tolerance in 1 of 2 rules" in headline(result)
+    assert [result.fails(level) for level in ("outside", "undecided", "nothing")] == [0, 0, 1]
+    assert not any("west" in note for note in observe(warehouse, config, cluster="east").notes)
