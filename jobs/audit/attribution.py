@@ -238,7 +238,7 @@ def in_clusters(
     result: dict[Scope, Hours] = {}
     for (index, source, cluster), count in published.items():
         stored = there.get((index, source), {cluster})
-        if sent[index, source] == {None} and None not in stored:
+        if sent[index, source] == {None} and stored != {None}:
             raise AuditError(
                 "source-names-no-cluster",
                 source=source,

@@ -135,7 +135,7 @@ def _judged_rule(
         alarm = _alarm(rule, criteria, design.sample)
     if rule.is_blind:
         judged = [
-            split if _is_unmapped(split, error, criteria) else _undecided(split)
+            split if _has_strays(split, error, criteria) else _undecided(split)
             for split, error in zip(judged, errors, strict=True)
         ]
     whole, *rest = judged
@@ -172,11 +172,11 @@ def _judged_rule(
     )
 
 
-def _is_unmapped(split: Split, error: _Error, criteria: Criteria) -> bool:
-    """Whether more than the tolerance was not mapped, if the one other end got its weight."""
-    unmapped = sum(end.count for end in split.destinations if end.end == "unmapped")
+def _has_strays(split: Split, error: _Error, criteria: Criteria) -> bool:
+    """Whether more than the tolerance came to ends without a weight, if the others got theirs."""
+    strays = sum(end.count for end in split.destinations if not end.weight)
     others = sum(100 * end.count / end.weight for end in split.destinations if end.weight)
-    low, _ = statistics.intervals(unmapped, unmapped + others, error.level)
+    low, _ = statistics.intervals(strays, strays + others, error.level)
     return bool(low > criteria.tolerance / 100)
 
 

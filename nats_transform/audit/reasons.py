@@ -27,11 +27,6 @@ def reason_of(
     """Why a mapping has its verdict, in a few words."""
     if whole.verdict is Verdict.NOTHING:
         return "no message was counted"
-    if is_blind:
-        return (
-            "the archive can hold the messages of only one destination, so it shows no share: say "
-            "how many were published (--source-stream or --published)"
-        )
     if whole.cause:
         return whole.cause
     if whole.verdict is not Verdict.OUTSIDE:
@@ -49,6 +44,13 @@ def reason_of(
             return (
                 f"{whole.verdict} over the whole time, but outside the tolerance in hours before "
                 f"{_moment(alarm)}"
+            )
+        if is_blind and all(end.inferred for end in whole.destinations):
+            return "the archive can't hold the messages of any destination, so it shows no share"
+        if is_blind:
+            return (
+                "the archive can hold the messages of only one destination, so it shows no share: "
+                "say how many were published (--source-stream or --published)"
             )
     if whole.verdict is Verdict.UNDECIDED:
         needed = [d for d in whole.destinations if d.verdict is Verdict.UNDECIDED]

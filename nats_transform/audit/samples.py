@@ -99,7 +99,8 @@ class MappingCounts:
         scope: the period, the mapping and the cluster.
         account: where the messages are.
         targets: the ends of the mapping; each sample has a number for each of them.
-        is_blind: whether the archive can hold only one end of the mapping, so it shows no share.
+        is_blind: whether the archive can hold only one end of the mapping, or none, so it shows no
+            share.
         hours: the counts of each hour, ascending.
         whole: the counts of all hours together.
         buckets: the counts by hour or day; empty if there is only one hour or day.
@@ -125,12 +126,18 @@ def counted(
     doubled: Mapping[Scope, Doubled] | None,
 ) -> list[MappingCounts]:
     """The counts of every mapping, cluster and period; `assess` explains the arguments."""
-    by_scope = _by_scope(periods, tallies, published or {})
+    audited = {
+        (index, mapping.source): mapping
+        for index, period in enumerate(periods)
+        for mapping in period.mappings.mappings
+        if is_audited(mapping)
+    }
+    by_scope = _by_scope(audited, tallies, published or {})
     unchanged = steady(criteria.confidence, len(by_scope))
     result = []
     for scope, entries in by_scope.items():
         index, source, cluster = scope
-        mapping = next(m for m in periods[index].mappings.mappings if m.source == source)
+        mapping = audited[index, source]
         sent = published.get(scope) if published is not None else None
         seen = {end for tally in entries for end in tally.ends if end.source == source}
         targets = _targets(mapping, cluster, seen, hidden, infer=sent is not None)
@@ -139,6 +146,7 @@ def counted(
         hours, whole = _balanced(hours, targets, sent, repeats)
         expected = sum(share.weight > 0 for share in mapping.shares(cluster))
         is_blind = expected > 1 and sum(target.weight > 0 for target in targets) < 2
+        is_blind |= all(target.inferred for target in targets)
         total = whole or together(hours, len(targets))
         account = _account(scope, targets, total, repeats, sent)
         if End(source, source) in hidden and account.unmapped == 0:
@@ -151,19 +159,14 @@ def counted(
 
 
 def _by_scope(
-    periods: Sequence[Period], tallies: Iterable[Tally], published: Iterable[Scope]
+    audited: Iterable[tuple[int, str]], tallies: Iterable[Tally], published: Iterable[Scope]
 ) -> dict[Scope, list[Tally]]:
-    """The tallies of every mapping and cluster, in the order of the configuration.
+    """The tallies of every audited mapping and cluster, in the order of the configuration.
 
     A mapping without a tally has one entry, whose cluster is None, unless something was published
     to it: then each cluster has one where that was.
     """
-    by_source: dict[tuple[int, str], dict[str | None, list[Tally]]] = {
-        (index, mapping.source): {}
-        for index, period in enumerate(periods)
-        for mapping in period.mappings.mappings
-        if is_audited(mapping)
-    }
+    by_source: dict[tuple[int, str], dict[str | None, list[Tally]]] = {of: {} for of in audited}
     for tally in tallies:
         for source in {end.source for end in tally.ends}:
             clusters = by_source.get((tally.period, source))
@@ -280,7 +283,7 @@ def _balanced(
         if not infers:
             part = whole.balance.of_part()
             return [replace(hour, balance=part) for hour in hours], whole
-        hours = [whole] if hours else []
+        hours = [whole]
     else:
         starts = [hour.start for hour in hours]
         left_open = balance(
@@ -294,7 +297,8 @@ def _balanced(
         for sample in hours:
             sample.certain[-1] = sample.balance.missing
         hours = [replace(hour, balance=replace(hour.balance, missing=0)) for hour in hours]
-    return hours, None
+    has_times = all(hour.start for hour in hours)
+    return (hours, None) if has_times else ([], hours[0])
 
 
 def _account(

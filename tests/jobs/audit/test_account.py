@@ -200,6 +200,12 @@ def test_messages_published_to_clusters_that_the_archive_does_not_name(tmp_path:
     assert result.accounts[0].published == 4_000
     with refused(AuditError, "source-names-no-cluster", stored="east, west"):
         observe(tmp_path / "named", stored(sent), published=[("shop.>", 4_000)])
+    # Nor where some of the stored messages name none.
+    some = [
+        row | {"cluster": row["cluster"] if n % 4 else None} for n, row in enumerate(stored(sent))
+    ]
+    with refused(AuditError, "source-names-no-cluster", stored="east, west"):
+        observe(tmp_path / "mixed", some, published=[("shop.>", 4_000)])
 
 
 def test_audits_take_time_in_proportion_to_mappings(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping as AnyMapping
 
 import pytest
 
-from nats_transform import Mapping
+from nats_transform import Destination, Mapping
 from nats_transform.audit import (
     Account,
     Assessment,
@@ -196,3 +196,33 @@ def test_one_visible_destination_shows_that_the_mapping_was_not_in_force() -> No
         ]
         found = assess(in_force(CANARY), tallies, Criteria(), hidden=hidden)
         assert found.verdict is verdict
+        why = "hadn't loaded it" if verdict is Verdict.OUTSIDE else "only one destination"
+        assert why in found.rules[0].reason
+
+
+EAST = Mapping("shop.*", [Destination("v1.$1", 100, "east"), Destination("v2.$1", 100)])
+
+
+@pytest.mark.parametrize("by_hour", [False, True])
+def test_what_nobody_could_see_is_not_within(by_hour: bool) -> None:
+    """All that was published is taken for the one destination, which the archive does not hold."""
+    hidden = frozenset({End("shop.*", "v1.$1")})
+    published: AnyMapping = {(0, "shop.*", "east"): {START: 50_000} if by_hour else 50_000}
+    found = assess(in_force(EAST), [], Criteria(), hidden=hidden, published=published)
+    (rule,) = found.rules
+    assert (rule.verdict, found.accounts[0].inferred) == (Verdict.UNDECIDED, 50_000)
+    assert "can't hold the messages of any destination" in rule.reason
+
+
+def test_one_visible_destination_shows_that_the_weights_are_of_another_cluster() -> None:
+    west = [Destination("w1.$1", 50, "west"), Destination("w2.$1", 50, "west")]
+    mapping = Mapping("shop.*", [*CANARY.destinations, *west])
+    hidden = frozenset({End("shop.*", "v1.$1"), End("shop.*", "w1.$1")})
+    for strange, verdict in ((90_000, Verdict.OUTSIDE), (500, Verdict.UNDECIDED)):
+        tallies = [
+            Tally("east", START, (End("shop.*", end),), count)
+            for end, count in (("v2.$1", 1_000), ("w2.$1", strange))
+        ]
+        found = assess(in_force(mapping), tallies, Criteria(), hidden=hidden)
+        assert found.verdict is verdict
+        assert ("only one dest" in found.rules[0].reason) is (verdict is Verdict.UNDECIDED)
