@@ -126,7 +126,8 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
 
     def judge(measures: TransformedMeasures) -> Judgement:
         ends = [end for end in partitioned_ends(mappings, MAX_NUMBERS) if end.end in measures.keys]
-        rows = [_spread(end, measures.keys[end.end], confidence) for end in ends]
+        error = (1 - confidence) / max(1, len(ends))
+        rows = [_spread(end, measures.keys[end.end], error) for end in ends]
         uneven = [
             row
             for row in rows
@@ -149,18 +150,18 @@ def partitions_balanced(mappings: AccountMappings, confidence: float = 0.9999) -
         "ExpectPartitionsToBeBalanced", "partitions",
         "Each of n partitions has 1/n of the keys, give or take what chance explains at "
         f"confidence {confidence}.",
-        "The limits are binomial, corrected for the number of partitions. A partition with too "
+        "The limits are binomial, corrected for the number of all partitions. A partition with too "
         "many keys gets too many messages. So does one with a few busy keys, but this expectation "
         "doesn't see that.",
         judge, arguments={"confidence": confidence}, blocks=False,
     )  # fmt: skip
 
 
-def _spread(end: PartitionedEnd, keyed: Iterable[tuple[int, int]], confidence: float) -> Row:
+def _spread(end: PartitionedEnd, keyed: Iterable[tuple[int, int]], error: float) -> Row:
     # A key that is in two partitions counts in both; that it is so fails elsewhere.
     keys_in = Counter(number for _, number in keyed)
     each, keys = [keys_in[number] for number in range(end.count)], len({key for key, _ in keyed})
-    least, most = key_limits(keys, end.count, (1 - confidence) / (2 * end.count))
+    least, most = key_limits(keys, end.count, error / (2 * end.count))
     return {
         "mapping": end.end.source,
         "destination": end.end.destination,

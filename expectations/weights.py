@@ -44,6 +44,15 @@ def weights_hold(
             for rule in rules
             if rule.verdict is audit.Verdict.OUTSIDE
         ]
+        # Many clusters together can show what none shows by itself, such as a dead canary.
+        together = [
+            {"mapping": every.source, "cluster": "all", "why": every.message}
+            for every in assessment.clusters
+            if every.hides and every.total.verdict is audit.Verdict.OUTSIDE
+        ]
+        if together:
+            observed += f"; {len(together):,} outside over all clusters"
+        outside += together
         shares = (share for rule in rules for share in rule.shares(rule))
         return Judgement(
             not outside,

@@ -11,12 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from expectations.measures import Ending, TransformedMeasures
 from expectations.messages import measure_messages
-from expectations.partitions import MAX_NUMBERS, key_limits, sample_hashes
+from expectations.partitions import (
+    MAX_NUMBERS,
+    key_limits,
+    partitions_balanced,
+    sample_hashes,
+)
+from expectations.weights import weights_hold
 from nats_transform.audit import End
 from nats_transform.audit.partitions import PartitionedEnd, partitioned_ends
 from nats_transform.kernel.coverage import Sequences
 from tests.expectations.tables import (
+    FIRST_DAY,
     PER_DAY,
     archive_digest,
     batches,
@@ -196,3 +204,26 @@ def test_numbers_are_found_under_every_rule() -> None:
     assert {rule.source: len(found) for rule, found in measures.keys.items()} == keys
     for found in measures.keys.values():  # each key has one number
         assert len({key for key, _ in found}) == len(found)
+
+
+def test_a_dead_canary_that_no_cluster_shows_by_itself() -> None:
+    mappings = rules.mappings({"shop.*": [("v1.$1", 98), ("v2.$1", 2)]})
+    measures = TransformedMeasures()
+    for number in range(40):
+        ending = Ending(FIRST_DAY, f"c{number}", "mapped", "shop.*", "v1.$1")
+        measures.endings[ending] = 400
+    judgement = weights_hold(mappings).judge(measures)
+    assert not judgement.success
+    assert judgement.observed == "of 40 splits: 40 undecided; 1 outside over all clusters"
+    (row,) = judgement.examples
+    assert (row["mapping"], row["cluster"]) == ("shop.*", "all")
+
+
+def test_many_partition_functions_are_even_together() -> None:
+    """Each of them has a part of the error that the confidence allows."""
+    mappings = rules.mappings({f"s{n}.*": f"d{n}.{{{{partition(4,1)}}}}" for n in range(200)})
+    chance, measures = random.Random(1), TransformedMeasures()
+    for end in partitioned_ends(mappings, MAX_NUMBERS):
+        measures.keys[end.end] = Counter((key, chance.randrange(4)) for key in range(300))
+    judgement = partitions_balanced(mappings, confidence=0.9).judge(measures)
+    assert judgement.observed == "200 of 200 partition functions even"
