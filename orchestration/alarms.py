@@ -9,6 +9,7 @@ whose URL is in `NATS_TRANSFORM_SLACK_WEBHOOK`.
 
 from __future__ import annotations
 
+import html
 import os
 from dataclasses import dataclass
 
@@ -51,6 +52,8 @@ def slack(alarm: Alarm) -> None:
     from slack_sdk.webhook import WebhookClient
 
     text = f"*{alarm.asset}*: {alarm.headline}\n{alarm.page}"
+    # Publishers choose the names of clusters: they must neither call a channel nor make a link.
+    text = html.escape(text, quote=False)
     answer = WebhookClient(os.environ[WEBHOOK]).send(text=text)
     if answer.status_code != 200:
         raise NatsTransformError(

@@ -8,6 +8,7 @@ import pytest
 
 from orchestration import alarms
 from orchestration.assets.checks import SPLIT
+from tests.support.posted import receiver
 
 pytestmark = pytest.mark.dagster
 
@@ -95,3 +96,11 @@ def test_who_is_told_when(
             assert not any(evaluate())
             told.append(sorted(TOLD))
     assert told == expected
+
+
+def test_names_of_clusters_do_nothing_in_slack(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiver() as (url, posted):
+        monkeypatch.setenv(alarms.WEBHOOK, url)
+        alarms.slack(alarms.Alarm("shop", "a.* in <!channel> & <http://x|y>", "page.html", "run"))
+    (message,) = posted
+    assert "in &lt;!channel&gt; &amp; &lt;http://x|y&gt;\npage.html" in message["text"]
