@@ -10,7 +10,7 @@ import dagster as dg
 
 from expectations.expectation import Report
 from jobs.audit.result import AuditResult
-from nats_transform.audit import MappingAudit
+from nats_transform.audit import MappingAudit, Verdict
 from nats_transform.untrusted import visible
 from orchestration.metadata.markdown import bar, first_in_place, table
 from orchestration.metadata.values import Plain
@@ -53,6 +53,9 @@ def shares_of_audit(result: AuditResult) -> Mapping[str, Plain]:
     outside = sum(part.verdict == "outside" for rule in result.rules for part in rule.buckets)
     # The deviation of the whole time hides an hour that is far off.
     counts = {f"{result.by}s outside": outside} if parts else {}
+    verdicts = [rule.verdict for rule in result.rules]
+    verdicts += [cluster.total.verdict for cluster in result.clusters]
+    counts["splits off"] = sum(v in (Verdict.OUTSIDE, Verdict.NOT_RANDOM) for v in verdicts)
     balance = [(balance.destination, balance.counts) for balance in result.partitions]
     return {**_worst(parts), **counts, **_split(_wholes(result.rules)), **_balance(balance)}
 

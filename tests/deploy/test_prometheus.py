@@ -34,8 +34,8 @@ WELL = FAILED.replace("FAILURE", "SUCCESS")
 MADE = 'nats_transform_asset_made_timestamp_seconds{asset="shop/messages"}'
 SENSOR = 'nats_transform_daemon_healthy{daemon="SENSOR"}'
 QUEUED = 'nats_transform_oldest_run_age_seconds{status="QUEUED"}'
-POINTS = {"asset": "shop/canary_watch", "name": "largest deviation in points"}
-SHARE = f'nats_transform_asset_value{{asset="{POINTS["asset"]}",name="{POINTS["name"]}"}}'
+OFF = {"asset": "shop/canary_watch", "name": "splits off"}
+SPLITS = f'nats_transform_asset_value{{asset="{OFF["asset"]}",name="{OFF["name"]}"}}'
 JOB_A = {"job": "a", "archive": "prod/A"}
 JOB_B, PROD_B = WELL.replace('"a"', '"b"'), WELL.replace("prod/A", "prod/B")
 # The alert, series with a value each minute, minutes at which it is silent, the minute at which it
@@ -60,7 +60,7 @@ CASES: list[Any] = [
         {"asset": "shop/messages"},
         id="the nightly run is missing",
     ),
-    pytest.param("ShareOff", {SHARE: "4.9x5 6x5"}, [4], 7, POINTS, id="a canary is off"),
+    pytest.param("ShareOff", {SPLITS: "0x5 6x5"}, [4], 7, OFF, id="a canary is off"),
 ]
 
 
