@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import dagster as dg
@@ -11,14 +13,39 @@ from nats_transform import AccountMappings
 from nats_transform.config import load_mappings, mapping_version
 from orchestration.archive import Archive
 
+_PAGE = 500
+
 
 def materialized_version(instance: dg.DagsterInstance, archive: Archive) -> str | None:
     """The mapping version that the archive's asset `mapping_version` was last materialized with."""
     event = instance.get_latest_materialization_event(archive.key("mapping_version"))
-    if event is None or event.asset_materialization is None:
-        return None
-    recorded = event.asset_materialization.metadata.get("version")
+    return None if event is None else _version_of(event.asset_materialization)
+
+
+def _version_of(made: dg.AssetMaterialization | None) -> str | None:
+    recorded = None if made is None else made.metadata.get("version")
     return None if recorded is None else str(recorded.value)
+
+
+def in_force_since(instance: dg.DagsterInstance, archive: Archive, version: str) -> datetime | None:
+    """When the asset first had this version in place of another; None if it never had another."""
+    since = None
+    for record in materializations(instance, archive.key("mapping_version")):
+        if _version_of(record.asset_materialization) != version:
+            return since
+        since = datetime.fromtimestamp(record.timestamp, UTC)
+    return None
+
+
+def materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> Iterator[dg.EventLogRecord]:
+    """The materializations of an asset, the newest first."""
+    cursor = None
+    while True:
+        page = instance.fetch_materializations(key, limit=_PAGE, cursor=cursor)
+        yield from page.records
+        if not page.has_more:
+            return
+        cursor = page.cursor
 
 
 class InForce(NamedTuple):

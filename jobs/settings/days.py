@@ -42,6 +42,9 @@ class DayRange(Sequence[date]):
     def __getitem__(self, place: Any) -> Any:
         return self.first + timedelta(days=range(len(self))[place])
 
+    def __str__(self) -> str:
+        return f"{self.first}..{self.last}" if self.last > self.first else str(self.first)
+
 
 def day_ranges(days: Iterable[date], most: int = 0) -> Iterator[DayRange]:
     """The stretches of ascending days without a gap, of at most so many days each (0: any)."""

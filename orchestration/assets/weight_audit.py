@@ -8,6 +8,7 @@ for an hour would have to change with every later look.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -19,15 +20,17 @@ from jobs.audit.in_force import periods_of
 from jobs.audit.result import AuditError
 from jobs.audit.run import run as audit_periods
 from jobs.settings.audit import AuditSettings
+from jobs.settings.days import DayRange, day_ranges
 from jobs.warehouse import specs, tables
 from nats_transform.audit import Period, Verdict
+from nats_transform.mappings.unseen import Unseen, unseen_line
 from nats_transform.untrusted import visible
 from orchestration.archive import Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
 from orchestration.days import days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
-from orchestration.mapping_in_force import mapping_in_force
+from orchestration.mapping_in_force import in_force_since, mapping_in_force
 from orchestration.metadata.columns import TABLES, columns_of
 from orchestration.metadata.markdown import escaped
 from orchestration.metadata.shares import shares_of_audit
@@ -40,15 +43,16 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     days = days_of(context)
     asset = REHEARSAL if archive.observed is None else OBSERVED
     with failing_with_one_line():
-        is_quiet = _is_quiet(archive, context.instance, days)
-    if is_quiet:
+        empty, unseen = _empty_days(archive, context.instance, days)
+    if len(empty) == len(days) and not unseen:
         yield from _nothing_to_audit(archive, asset)
         return
     with failing_with_one_line():
         settings = AuditSettings(**_asked(archive, context, days))
         settings, periods = _with_periods(context.instance, archive, settings)
     kind = "rehearsal" if archive.observed is None else "observed"
-    yield from _audited(archive, asset, settings, periods, f"{kind}-{days[0]}-{days[-1]}")
+    name = f"{kind}-{days[0]}-{days[-1]}"
+    yield from _audited(archive, asset, settings, periods, name, unseen)
 
 
 class Look(dg.Config):
@@ -69,19 +73,27 @@ def watch(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         settings = AuditSettings(**asked, until=asked_until or None)
         now = settings.until or datetime.now(UTC)
         until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-        _, periods = _with_periods(context.instance, archive, settings)
+        settings, periods = _with_periods(context.instance, archive, settings)
         stage = [p for p in periods if p.since is None or p.since < until][-1]
         table = tables.open_table(archive.tables, specs.MESSAGES)
-        days = tables.days_of(table, archive.stream)
-        begins = datetime.combine(min(days, default=archive.start_date), time(), UTC)
-        since = max(stage.since or begins, begins)
+        first = min(tables.days_of(table, archive.stream), default=archive.start_date)
+        begins = datetime.combine(first, time(), UTC)
+        began = stage.since
+        if not settings.in_force:
+            began = in_force_since(context.instance, archive, stage.version)
+        since = max(began or begins, begins).astimezone(UTC)
         if since >= until:
             raise AuditError("canary-too-young", since=since)
-        since += (until - since - timedelta(microseconds=1)) // window * window
+        last = until - timedelta(microseconds=1)
+        since += (last - since) // window * window
+        days = DayRange(since.date(), last.date())
+        _, unseen = _empty_days(archive, context.instance, days)
         asked |= {"since": since, "until": until, "sequential": True, "in_force": ()}
         settings = AuditSettings(**asked)
     version = [Period(stage.mappings, stage.version)]
-    yield from _audited(archive, WATCH, settings, version, "canary-watch")
+    # Each window has a page of its own: the next one must not replace that of an alarm.
+    name = f"canary-watch-{since:%Y-%m-%dT%H%M}"
+    yield from _audited(archive, WATCH, settings, version, name, unseen)
 
 
 REHEARSAL = ArchiveAsset(
@@ -129,13 +141,14 @@ def _with_periods(
     return settings.model_copy(update={"seed": seed}), [Period(mappings, version)]
 
 
-def _is_quiet(archive: Archive, instance: dg.DagsterInstance, days: list[date]) -> bool:
-    """Whether every day was ingested, and none has a message."""
-    ingested = instance.get_materialized_partitions(archive.key("messages"))
-    if not {day.isoformat() for day in days} <= ingested:
-        return False
+def _empty_days(
+    archive: Archive, instance: dg.DagsterInstance, days: Sequence[date]
+) -> tuple[list[date], list[date]]:
+    """The days without a message; and those of them that no run has ingested."""
     table = tables.open_table(archive.tables, specs.MESSAGES)
-    return not any(rows_by_day(table, archive.stream, days).values())
+    ingested = instance.get_materialized_partitions(archive.key("messages"))
+    empty = [day for day, rows in rows_by_day(table, archive.stream, days).items() if not rows]
+    return empty, [day for day in empty if day.isoformat() not in ingested]
 
 
 def _nothing_to_audit(archive: Archive, asset: ArchiveAsset) -> Results:
@@ -154,26 +167,34 @@ def _audited(
     settings: AuditSettings,
     periods: list[Period],
     name: str,
+    unseen: Sequence[date],
 ) -> Results:
     """The audit with its page; the verdict as a check, and the numbers."""
     with failing_with_one_line():
         result = audit_periods(archive.session, settings, periods)
+        summary = headline(result)
+        if unseen:
+            days = ", ".join(map(str, day_ranges(unseen)))
+            note = unseen_line([Unseen(days, "no run has ingested them")])
+            result = result.model_copy(update={"notes": (*result.notes, note)})
+            summary += f"; {note}"
         page = write_report(archive, "audit", result, name)
     metadata = {
         "verdict": str(result.verdict),
-        "summary": visible(headline(result)),
+        "summary": visible(summary),
         "page": link(archive, page),
         **shares_of_audit(result),
         "messages": result.messages,
         "kind": "observed" if result.kind == "observed" else "rehearsal",
         "tolerance": f"{archive.tolerance:g} points",
+        **({"notes": visible("\n\n".join(result.notes), keep="\n")} if result.notes else {}),
     }
     more = {
         **(columns_of(archive, asset.name) if asset.name in TABLES else {}),
         "mapping version": result.mapping_version,
         "snapshot": str(result.snapshot_id),
     }
-    yield from _judged(archive, asset, result.verdict, metadata, more)
+    yield from _judged(archive, asset, result.verdict, metadata, more, unseen)
 
 
 def _judged(
@@ -182,6 +203,7 @@ def _judged(
     verdict: Verdict,
     metadata: Metadata,
     more: Metadata,
+    unseen: Sequence[date] = (),
 ) -> Results:
     """The verdict on what was observed as a check, and the numbers; `more` only the asset has."""
     if archive.observed is not None:
@@ -190,7 +212,7 @@ def _judged(
         yield dg.AssetCheckResult(
             asset_key=archive.key(asset.name),
             check_name=checks.SPLIT,
-            passed=verdict is Verdict.WITHIN,
+            passed=verdict is Verdict.WITHIN and not unseen,
             severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
             description=escaped(metadata["summary"]),  # the UI reads it as Markdown
             metadata=metadata,

@@ -11,12 +11,10 @@ from nats_transform import NatsTransformError
 from nats_transform.config import load_mappings, mapping_version
 from orchestration.archive import Archive
 from orchestration.automation.runs import busy_assets, run_requests, select, sensor_status
-from orchestration.mapping_in_force import materialized_version
+from orchestration.mapping_in_force import materializations, materialized_version
 
 DERIVED = ("transformed_messages", "weight_audit")
 """The assets whose content depends on the mapping version."""
-
-_PAGE = 500
 
 
 def mapping_sensor(name: str, archives: Sequence[Archive]) -> dg.SensorDefinition:
@@ -83,15 +81,11 @@ def days_of_other_versions(
     # A new `start_date` or `include_today` leaves days behind that Dagster would refuse to run.
     days = instance.get_materialized_partitions(key) & {*archive.partitions.get_partition_keys()}
     versions: dict[str, str | None] = {}
-    cursor = None
-    while not days <= versions.keys():
-        # Newest first: what comes first is what the day has now.
-        page = instance.fetch_materializations(key, limit=_PAGE, cursor=cursor)
-        for record in page.records:
-            event = record.asset_materialization
-            if event is not None and event.partition is not None:
-                versions.setdefault(event.partition, (event.tags or {}).get(tag))
-        if not page.has_more:
+    for record in materializations(instance, key):
+        if days <= versions.keys():
             break
-        cursor = page.cursor
+        event = record.asset_materialization
+        if event is not None and event.partition is not None:
+            # What comes first is what the day has now.
+            versions.setdefault(event.partition, (event.tags or {}).get(tag))
     return sorted(date.fromisoformat(day) for day in days if versions.get(day) != version)

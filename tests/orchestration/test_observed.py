@@ -13,7 +13,7 @@ import pytest
 
 from orchestration import alarms
 from orchestration.assets.checks import SPLIT
-from tests.support.dagster_project import ASSETS, FIRST, Project, failures, told_of
+from tests.support.dagster_project import ASSETS, FIRST, Project, failures, told_of, values
 from tests.support.files import edit
 from tests.support.posted import receiver
 from tests.support.saying import saying
@@ -87,6 +87,7 @@ def test_the_stale_hour_fails_the_check_and_somebody_is_told_once(
     result = bare_project.materialize("shop", ["messages", "weight_audit"], (FIRST, FIRST))
     check = check_of(result)
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert values(check.metadata)["splits off"] == 1
     summary = "Observed: outside the tolerance: shop.* in west from 2026-03-01 03:00 to 04:00 UTC"
     assert str(check.metadata["summary"].value).startswith(summary)
     # The UI reads Markdown, in which stars are no stars.
@@ -113,7 +114,58 @@ def test_the_stale_hour_fails_the_check_and_somebody_is_told_once(
     assert verdicts[1:] == ["outside", "outside"]
     (message,) = posted
     assert "*shop/canary_watch*: Observed: outside the tolerance: shop.* in west" in message["text"]
-    assert "canary-watch.html" in message["text"]
+    assert "canary-watch-2026-03-01T0000.html" in message["text"]
+
+
+def test_days_that_no_run_has_ingested_are_not_within(bare_project: Project) -> None:
+    folder = bare_project.add("shop", OBSERVED % "watch: { running: false }", MAPPING)
+    rng = random.Random(1)
+    rows = (
+        {"seq": n, "ts": START.isoformat(), "subject": f"v{rng.randint(1, 2)}.x", "cluster": "east"}
+        for n in range(1, 4_001)
+    )
+    (folder / "messages.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    bare_project.made("shop", ["mapping_version"])
+    bare_project.made("shop", ["messages"], (FIRST, FIRST))
+    two_days = (FIRST, FIRST + timedelta(days=1))
+
+    def audited() -> list[tuple[bool, str, str]]:
+        checks = [
+            check_of(bare_project.materialize("shop", ["weight_audit"], two_days)),
+            check_of(look(bare_project, START + timedelta(hours=30))),
+        ]
+        said = [values(check.metadata) for check in checks]
+        return [(c.passed, t["verdict"], t["summary"]) for c, t in zip(checks, said, strict=True)]
+
+    for passed, verdict, summary in audited():
+        assert (passed, verdict) == (False, "within")
+        assert "not looked at: 2026-03-02 (no run has ingested them)" in summary
+    bare_project.made("shop", ["messages"], two_days)
+    assert [passed for passed, _, _ in audited()] == [True, True]
+
+
+def test_a_look_counts_since_the_mapping_changed(bare_project: Project, messages: Path) -> None:
+    add(bare_project, messages, "watch: { hours: 2, running: false }")
+    bare_project.made("shop", ["mapping_version"])
+    bare_project.made("shop", ["messages"], (FIRST, FIRST))
+    pages = [
+        Path(
+            str(check_of(look(bare_project, START + timedelta(hours=hours))).metadata["page"].value)
+        )
+        for hours in (2, 3)
+    ]
+    # Each window keeps its page.
+    assert [page.name for page in pages] == [
+        f"shop-canary-watch-2026-03-01T0{hour}00.html" for hour in (0, 2)
+    ]
+    assert all(page.exists() for page in pages)
+    bare_project.edit("shop", ("hours: 2", "hours: 100000"))
+    edit(bare_project.defs_folder / "shop" / "mapping.conf", ("70%", "10%"), ("30%", "90%"))
+    before = datetime.now(UTC)
+    for _ in range(2):
+        bare_project.made("shop", ["mapping_version"])
+    told = failures(look(bare_project, before))["shop/canary_watch"]
+    assert re.match(saying("canary-too-young"), told)
 
 
 @pytest.mark.parametrize(
