@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from jobs.audit.result import AuditError
@@ -21,10 +22,15 @@ def cluster_notes(
     Raises:
         AuditError: no message can be compared with weights of its cluster.
     """
-    for mapping in {m.source: m for p in periods for m in p.mappings.mappings}.values():
-        mine = {cluster: n for (source, cluster), n in counts.items() if source == mapping.source}
-        if not mapping.clusters or not mine:
-            continue
+    labelled = defaultdict[str, dict[str | None, int]](dict)
+    for (source, cluster), count in counts.items():
+        labelled[source][cluster] = count
+    scoped = [m for p in periods for m in p.mappings.mappings if m.clusters and labelled[m.source]]
+    clusters = defaultdict[str, set[str]](set)
+    for mapping in scoped:
+        clusters[mapping.source].update(mapping.clusters)
+    for mapping in {mapping.source: mapping for mapping in scoped}.values():
+        mine, known = labelled[mapping.source], clusters[mapping.source]
         total, without = sum(mine.values()), mine.pop(None, 0)
         if without == total:
             raise AuditError("no-cluster-names", source=mapping.source, total=total)
@@ -35,8 +41,6 @@ def cluster_notes(
                 f"{instead}"
             )
         names = ", ".join(mapping.clusters)
-        same = (m for p in periods for m in p.mappings.mappings if m.source == mapping.source)
-        known = {cluster for one in same for cluster in one.clusters}
         strange = sorted({cluster for cluster in mine if cluster} - known)
         is_general = any(d.cluster is None for d in mapping.destinations)
         if strange and not is_general and not known & mine.keys():

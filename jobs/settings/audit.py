@@ -184,12 +184,7 @@ class AuditSettings(JudgedDays, MappedDays):
     @property
     def range(self) -> str:
         """The days in words."""
-        if self.first_day is None:
-            days = self.days
-            return f"{days.first}..{days.last}" if days else "any day"
-        if self.last_day in (None, self.first_day):
-            return str(self.first_day)
-        return f"{self.first_day}..{self.last_day}"
+        return str(self.days or "any day")
 
 
 def _check_turns(in_force: Sequence[InForce]) -> None:

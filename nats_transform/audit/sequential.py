@@ -59,7 +59,7 @@ def bets(hits: ArrayLike, misses: ArrayLike, edge: float, tolerance: float) -> F
 def above(hits: ArrayLike, misses: ArrayLike, edge: float, tolerance: float) -> Floats:
     """The evidence in one group of messages that the share is above the edge."""
     if not 0 < edge < 1:
-        return np.full(np.shape(hits), 0.0 if edge >= 1 else -np.inf)
+        return np.zeros(np.shape(hits))
     won = bets(hits, misses, edge, tolerance)
     return np.asarray(scipy.special.logsumexp(won, axis=-1) - np.log(won.shape[-1]), np.float64)
 

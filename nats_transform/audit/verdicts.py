@@ -15,21 +15,18 @@ from nats_transform.errors import InvalidValue
 
 
 class Verdict(StrEnum):
-    """The verdict on a share, on a mapping or on all of them."""
+    """The verdict on a share, on a mapping or on all of them; the worst is first."""
 
-    WITHIN = "within"
     OUTSIDE = "outside"
     NOT_RANDOM = "not-random"
     """The order or the keys of the messages are such as chance does not make them."""
     UNDECIDED = "undecided"
+    WITHIN = "within"
     NOTHING = "nothing to audit"
     """There are no weights, or no message was counted."""
 
 
-WORST_FIRST = (
-    *(Verdict.OUTSIDE, Verdict.NOT_RANDOM, Verdict.UNDECIDED),
-    *(Verdict.WITHIN, Verdict.NOTHING),
-)
+WORST_FIRST = tuple(Verdict)
 
 
 def worst_of(verdicts: Iterable[Verdict]) -> Verdict:

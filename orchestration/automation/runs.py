@@ -57,16 +57,10 @@ def run_requests(
     selection = [archive.key(asset) for asset in assets]
     prefix = f"{key} {archive.name}".strip()
     for stretch in day_ranges(days, 1 if archive.backfill == "day_by_day" and not one_run else 0):
-        first, last = stretch.first, stretch.last
-        if first == last:
-            yield dg.RunRequest(
-                run_key=f"{prefix} {first}",
-                partition_key=first.isoformat(),
-                asset_selection=selection,
-            )
-        else:
-            yield dg.RunRequest(
-                run_key=f"{prefix} {first}..{last}",
-                tags=range_tags(first, last),
-                asset_selection=selection,
-            )
+        is_one = len(stretch) == 1
+        yield dg.RunRequest(
+            run_key=f"{prefix} {stretch}",
+            partition_key=stretch.first.isoformat() if is_one else None,
+            tags=None if is_one else range_tags(stretch.first, stretch.last),
+            asset_selection=selection,
+        )
