@@ -108,12 +108,17 @@ def attribute(
     measure, keys = _measure(known, by_pattern)
     groups, draws = count_by_shape(messages, shapes, periods, repeats, measure, keys)
     hidden = _hidden(periods, known, groups, captured)
+    made = {(candidate.period, candidate.end) for candidate in known}
     if captured:
-        for candidate in kept:
-            own = [other.shape.filter for other in known if other.mapping is candidate.mapping]
+        filters = defaultdict[tuple[int, str], list[str]](list)
+        for candidate in known:
+            filters[candidate.period, candidate.end.source].append(candidate.shape.filter)
+        apart = [candidate for candidate in kept if (candidate.period, candidate.end) not in made]
+        for candidate in apart:
+            own = filters[candidate.period, candidate.end.source]
             besides = [f for f in captured if not any(is_subset(f, filter) for filter in own)]
-            if candidate not in known and not _is_captured(candidate, besides):
-                hidden |= {candidate.end}
+            if not _is_captured(candidate, besides):
+                hidden.add(candidate.end)
 
     direct: Counter[tuple[int, str | None, datetime, frozenset[str]]] = Counter()
     published: dict[Scope, Counter[datetime]] = defaultdict(Counter)
@@ -142,7 +147,6 @@ def attribute(
     fates = dict.fromkeys(("attributed", "ambiguous", "unmapped", "doubled", "other"), 0)
     unlabelled: Counter[str] = Counter()
     again: Counter[Scope] = Counter()
-    made = {(candidate.period, candidate.end) for candidate in known}
     for group in groups:
         ends = _ends(by_pattern, kept_by_pattern, group)
         if not any(is_audited(candidate.mapping) for candidate in ends):
@@ -182,7 +186,7 @@ def attribute(
         tallies,
         fates,
         dict(mixed),
-        hidden,
+        frozenset(hidden),
         dict(published) if source is not None else None,
         doubled,
         repeats is None or repeats.are_names,
@@ -301,7 +305,7 @@ def _hidden(
     known: Sequence[Candidate],
     groups: Sequence[Group],
     captured: Sequence[str],
-) -> frozenset[End]:
+) -> set[End]:
     """The ends that the archive cannot hold: what is lost, and what it does not capture.
 
     Where the captured subjects are not known, the part that keeps its subject counts as not
@@ -319,7 +323,7 @@ def _hidden(
             )
         if is_hidden:
             hidden.add(candidate.end)
-    return frozenset(hidden)
+    return hidden
 
 
 def count_by_shape(
