@@ -32,7 +32,8 @@ def run_under_dagster() -> int:
     output, errors = io.StringIO(), io.StringIO()
     with open_dagster_pipes() as pipes:
         job, *arguments = sys.argv[1:] or ["(none)"]
-        pipes.log.info(f"job {job}: {' '.join(arguments)}")
+        # Not its options, of which one can have a token.
+        pipes.log.info(f"job {job}: {' '.join(arguments[:1])}")
         with (
             contextlib.redirect_stdout(output),
             contextlib.redirect_stderr(errors),

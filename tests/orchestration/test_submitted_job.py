@@ -185,7 +185,9 @@ def test_the_result_of_a_plan(tmp_path: Path) -> None:
     settings = {"mapping": "now.conf", "candidate": "next.conf", "out": "steps"}
     settings |= archived(tmp_path) | {"without_streams": True}
     (tmp_path / "plan.json").write_text(json.dumps(settings))
-    said = reported(tmp_path, "plan", "plan.json")
+    spark = ("--engine", "process", "--remote", "sc://127.0.0.1:1/;token=secret")
+    said = reported(tmp_path, "plan", "plan.json", *spark)
+    assert "secret" not in json.dumps(said)
     (made,) = [one["params"] for one in said if one["method"] == "report_asset_materialization"]
     assert made["metadata"]["streams"]["raw_value"] == 0
 
