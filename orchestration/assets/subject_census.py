@@ -12,7 +12,7 @@ from jobs.settings.census import CensusSettings
 from jobs.warehouse import tables
 from orchestration.archive import Archive
 from orchestration.assets.asset import ArchiveAsset
-from orchestration.days import add_rows_by_day, days_of
+from orchestration.days import add_rows_by_day, days_of, require_ingested
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.columns import columns_of
 from orchestration.metadata.values import Results, throughput
@@ -24,6 +24,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     started = time.monotonic()
     settings = CensusSettings(**archive.job_settings(days, context.run.run_id))
     with failing_with_one_line():
+        require_ingested(archive, context.instance, days)
         result = census(archive.session, settings)
         table = tables.open_table(archive.tables, CENSUS)
         if result.refused is not None:

@@ -18,7 +18,7 @@ from orchestration.archive import CHECKS, Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
 from orchestration.assets.suites import UserSuites, with_quarantine
-from orchestration.days import days_of
+from orchestration.days import days_of, require_ingested
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.columns import columns_of
@@ -35,6 +35,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     started = time.monotonic()
     with failing_with_one_line():
         suites = UserSuites(archive, "transformed_messages", days, context.log.warning)
+        require_ingested(archive, context.instance, days)
         mappings, version, seed = mapping_in_force(context.instance, archive)
         before = find_table(archive.tables.main, TRANSFORMED)  # what consumers read
         place = place_of(archive, version, before)

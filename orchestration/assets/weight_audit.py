@@ -28,7 +28,7 @@ from nats_transform.untrusted import visible
 from orchestration.archive import Archive
 from orchestration.assets import checks
 from orchestration.assets.asset import ArchiveAsset
-from orchestration.days import days_of, rows_by_day
+from orchestration.days import days_of, empty_days
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import in_force_since, mapping_in_force
 from orchestration.metadata.columns import TABLES, columns_of
@@ -43,7 +43,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
     days = days_of(context)
     asset = REHEARSAL if archive.observed is None else OBSERVED
     with failing_with_one_line():
-        empty, unseen = _empty_days(archive, context.instance, days)
+        empty, unseen = empty_days(archive, context.instance, days)
     if len(empty) == len(days) and not unseen:
         yield from _nothing_to_audit(archive, asset)
         return
@@ -87,7 +87,7 @@ def watch(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         last = until - timedelta(microseconds=1)
         since += (last - since) // window * window
         days = DayRange(since.date(), last.date())
-        _, unseen = _empty_days(archive, context.instance, days)
+        _, unseen = empty_days(archive, context.instance, days)
         asked |= {"since": since, "until": until, "sequential": True, "in_force": ()}
         settings = AuditSettings(**asked)
     version = [Period(stage.mappings, stage.version)]
@@ -139,16 +139,6 @@ def _with_periods(
         return settings, periods_of(settings)
     mappings, version, seed = mapping_in_force(instance, archive)
     return settings.model_copy(update={"seed": seed}), [Period(mappings, version)]
-
-
-def _empty_days(
-    archive: Archive, instance: dg.DagsterInstance, days: Sequence[date]
-) -> tuple[list[date], list[date]]:
-    """The days without a message; and those of them that no run has ingested."""
-    table = tables.open_table(archive.tables, specs.MESSAGES)
-    ingested = instance.get_materialized_partitions(archive.key("messages"))
-    empty = [day for day, rows in rows_by_day(table, archive.stream, days).items() if not rows]
-    return empty, [day for day in empty if day.isoformat() not in ingested]
 
 
 def _nothing_to_audit(archive: Archive, asset: ArchiveAsset) -> Results:

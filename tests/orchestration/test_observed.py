@@ -16,7 +16,7 @@ from orchestration.assets.checks import SPLIT
 from tests.support.dagster_project import ASSETS, FIRST, Project, failures, told_of, values
 from tests.support.files import edit
 from tests.support.posted import receiver
-from tests.support.saying import saying
+from tests.support.saying import saying, says
 
 pytestmark = pytest.mark.dagster
 
@@ -192,6 +192,19 @@ def test_a_day_without_messages_fails_nothing(
     evaluations = result.get_asset_check_evaluations()
     assert {check.check_name for check in evaluations if not check.passed} == warns
     assert told_of(result, "east/weight_audit")["verdict"] == "nothing to audit"
+
+
+@pytest.mark.parametrize("asset", ["subject_census", "transformed_messages"])
+def test_nothing_is_made_of_a_day_that_no_run_has_ingested(
+    bare_project: Project, asset: str
+) -> None:
+    bare_project.add("east", count=8)
+    bare_project.made("east", ["mapping_version"])
+    bare_project.made("east", ["messages"], (FIRST, FIRST))
+    result = bare_project.materialize("east", [asset], (FIRST, date(2026, 3, 5)))
+    days = "2026-03-02..2026-03-05"
+    told = failures(result)[f"east/{asset}"]
+    assert says(told, "days-not-ingested", days=days, asset="east/messages")
 
 
 @pytest.mark.parametrize(
