@@ -22,9 +22,9 @@ def headline(result: AuditResult) -> str:
     others = f" and {more} more {'rule' if more == 1 else 'rules'}" if more > 0 else ""
     match result.verdict:
         case Verdict.WITHIN:
-            every = "the one rule" if len(result.rules) == 1 else f"all {len(rules)} rules"
-            if len(rules) < len(result.rules):
-                every = f"{len(rules)} of {len(result.rules)} rules"
+            every = "the one rule" if len(rules) == 1 else f"all {len(rules)} rules"
+            if result.silent:
+                every = f"{len(rules)} of {len(rules) + len(result.silent)} rules"
             next_step = (
                 "nothing to do"
                 if result.kind == "observed"

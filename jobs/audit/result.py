@@ -153,12 +153,18 @@ class AuditResult(BaseModel):
             if any(counts) or name not in _RARE
         ]
 
+    @property
+    def silent(self) -> set[str]:
+        """The sources of mappings without a message, whichever version was in force."""
+        heard = {rule.source for rule in self.rules if rule.verdict is not Verdict.NOTHING}
+        return {rule.source for rule in self.rules} - heard
+
     def fails(self, level: str) -> bool:
         """Whether a verdict is at least as bad as `outside`, `undecided` or `nothing`.
 
         If no mapping has one, nothing was shown: that fails at each level unless it is allowed.
         """
-        if level == "nothing" and any(rule.verdict is Verdict.NOTHING for rule in self.rules):
+        if level == "nothing" and self.silent:
             return True
         match self.verdict:
             case Verdict.NOTHING:

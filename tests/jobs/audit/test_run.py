@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,7 +16,7 @@ from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
 from nats_transform.audit import Period, Verdict
 from tests.jobs.audit.rehearsal import HERE, MAPPINGS, archived, audit, observe
-from tests.support.archive import message
+from tests.support.archive import archive, message
 from tests.support.rules import mappings as account
 
 
@@ -82,3 +83,21 @@ def test_what_got_no_message_is_named(warehouse: tables.Warehouse) -> None:
     assert "within the tolerance in 1 of 2 rules" in headline(result)
     assert [result.fails(level) for level in ("outside", "undecided", "nothing")] == [0, 0, 1]
     assert not any("west" in note for note in observe(warehouse, config, cluster="east").notes)
+
+
+def test_a_version_without_a_message_is_no_mapping_without_one(
+    warehouse: tables.Warehouse,
+) -> None:
+    """The days of an audit need not be those of every version."""
+    config = account({"shop.*": [("v1.$1", 50), ("v2.$1", 50)]})
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    archive(warehouse, [message(n, f"v{n % 2 + 1}.x", start, stream="OUT") for n in range(9_000)])
+    named: Any = {"stream": "OUT", "mapping": "m", "warehouse": warehouse, "tolerance": 5}
+    settings = AuditSettings(**named, observed=True, sequential=True)
+    change = datetime(2026, 3, 2, tzinfo=UTC)
+    periods = [Period(config, "one", None, change), Period(config, "two", change, None)]
+    result = run(HERE, settings, periods)
+    assert [rule.verdict for rule in result.rules] == [Verdict.WITHIN, Verdict.NOTHING]
+    assert "within the tolerance in the one rule" in headline(result)
+    assert not result.fails("nothing")
+    assert not any("no message" in note for note in result.notes)
