@@ -68,8 +68,10 @@ def assess(
     """
     rules = counted(periods, tallies, criteria, hidden, published, doubled)
     totals = _totals(rules)
+    # A mapping without messages gets no verdict; but at the next look it may.
+    judged = [rule for rule in rules if criteria.sequential or not rule.whole.is_empty]
     design = Design(
-        tuple(Extent(len(rule.targets), len(rule.hours), len(rule.buckets)) for rule in rules),
+        tuple(Extent(len(rule.targets), len(rule.hours), len(rule.buckets)) for rule in judged),
         tuple(len(_ends(members)) for members in totals),
         criteria.confidence,
         criteria.by,

@@ -97,6 +97,8 @@ def test_a_mapping_without_messages_has_a_rule_and_no_say() -> None:
     found = audit([CANARY, other], counts)
     assert [rule.verdict for rule in found.rules] == [Verdict.WITHIN, Verdict.NOTHING]
     assert found.verdict is Verdict.WITHIN
+    # Nor a part of the error: a plan counts on what those with messages need.
+    assert found.comparisons == audit([CANARY], counts).comparisons
 
 
 def test_remainder_and_loss_are_ends() -> None:
