@@ -117,13 +117,11 @@ def findings(draws: Draws) -> Iterator[Finding]:
     """The tests of the draws of a mapping; those that have no message to look at are left out."""
     counts = np.arange(STRETCH + 1)
     sizes = draws.stretches @ counts
-    # Of two ends, one follows from the other: the rarer is looked at.
-    places = [int(sizes.argmin())] if intervals_of(len(draws.ends)) == 1 else range(len(draws.ends))
-    for place in places:
+    # Those of other clusters have none. Of two ends, one follows from the other: the rarer counts.
+    places = sorted(np.flatnonzero(sizes).tolist(), key=sizes.__getitem__)
+    for place in places[:1] if intervals_of(len(places)) == 1 else places:
         stretches = draws.stretches[place]
         messages = int(stretches.sum()) * STRETCH
-        if not messages:
-            continue
         for name, of_count, seen in (
             ("runs", _repeats, draws.repeats[place]),
             ("spacing", _unevenness, draws.unevenness[place]),

@@ -16,7 +16,7 @@ from jobs.audit.result import AuditResult
 from jobs.pages.audit import render
 from jobs.settings.warehouse import Warehouse
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.audit import End, Verdict
+from nats_transform.audit import End, Verdict, levels
 from nats_transform.audit.chance import STRETCH
 from nats_transform.kernel.counting import Coded
 from nats_transform.mappings.shape import Shape
@@ -80,6 +80,9 @@ def test_order_and_keys(
         looked_at = {test.test: test.messages for test in rule.chance}
         whole = MESSAGES // 2 // STRETCH * STRETCH
         assert looked_at == {"runs": whole, "spacing": whole, "keys": MESSAGES // 2}
+        assert len(rule.chance) == levels.tests_of(
+            len(rule.destinations)
+        )  # as many as share the error
     assert "Order and keys" in render(result)
 
 
