@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 import signal
-import tempfile
 import threading
 import time
 import unittest.mock
@@ -318,9 +317,9 @@ def site(folder: Path, servers: int = 1) -> Iterator[Site]:
             config = folder / f"n{number}" / "accounts.conf"
             config.parent.mkdir()
             config.write_text(configuration(BEFORE, login))
-            # The server looks for it from the folder of its configuration, a new one under this.
-            there = os.path.relpath(config, tempfile.gettempdir())
-            lines = ["http: 127.0.0.1:-1", f"server_name: n{number}", f'include "../{there}"']
+            # The server looks for it from the folder of its own configuration, so by way of /.
+            there = "../" * 20 + str(config.absolute()).removeprefix("/")
+            lines = ["http: 127.0.0.1:-1", f"server_name: n{number}", f'include "{there}"']
             if servers > 1:
                 listen = f"listen: 127.0.0.1:{port}"
                 lines.append(f"cluster {{ name: C, {listen}, routes: [{routes}] }}")
