@@ -51,7 +51,8 @@ def temporary_folder(above: Path | None = None) -> Iterator[Path]:
 def _delete(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for entry in reversed(list(everything_in(folder))):
-            (os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink)(entry.path)
+            with contextlib.suppress(OSError):  # what is in use stays, the rest goes
+                (os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink)(entry.path)
         folder.rmdir()
 
 

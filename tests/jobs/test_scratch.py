@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 from pathlib import Path
@@ -42,6 +43,23 @@ def test_the_folder_of_a_run_that_goes_on_stays(scratch: Path) -> None:
     with temporary_folder() as one, temporary_folder() as other:
         assert one != other
         assert one.is_dir()
+
+
+def test_a_file_that_stays_keeps_no_other(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlink, stays = os.unlink, list[str]()
+
+    def all_but_one(path: str) -> None:
+        if not stays:
+            stays.append(path)
+        if path in stays:
+            raise PermissionError
+        unlink(path)
+
+    with temporary_folder() as folder:
+        for name in "abc":
+            (folder / name).touch()
+        monkeypatch.setattr(os, "unlink", all_but_one)
+    assert [str(path) for path in folder.iterdir()] == stays
 
 
 def test_only_folders_of_dry_runs_are_deleted(scratch: Path, tmp_path: Path) -> None:
