@@ -23,6 +23,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -117,10 +118,13 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_not_empty(cls, value: Any) -> Any:
-        # As a path it is the current folder, and as a name one that nothing has.
-        if value == "" or (isinstance(value, list | tuple) and "" in value):
-            raise InvalidValue("value-empty")
+    def _is_no_empty_path(cls, value: Any, info: ValidationInfo) -> Any:
+        values = value if isinstance(value, list | tuple) else [value]
+        if "" in values and info.field_name is not None:
+            field = cls.model_fields[info.field_name]
+            option, kind, _ = _marked(*_meaning(field.annotation), field.metadata)
+            if kind is Path or option.is_path:  # `Path("")` is the current folder
+                raise InvalidValue("path-empty")
         return value
 
     @model_validator(mode="after")

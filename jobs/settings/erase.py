@@ -29,7 +29,7 @@ class EraseSettings(Settings):
 
     alternatives = (("subject", "seq", "header"),)
 
-    stream: Stream = setting(..., "The stream whose messages are erased.")
+    stream: Stream = setting(..., "The stream whose messages are erased.", min_length=1)
     subject: str | None = setting(
         None,
         "Erase the messages whose subject matches this filter.",

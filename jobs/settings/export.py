@@ -17,10 +17,11 @@ from nats_transform.errors import InvalidValue
 class ExportSettings(Settings):
     """What to export, and where to."""
 
-    stream: Stream = setting(..., "The stream whose messages are exported.")
+    stream: Stream = setting(..., "The stream whose messages are exported.", min_length=1)
     to_backup: Address = setting(
         ...,
         "The new folder of the backup, or its URI in an object store.",
+        min_length=1,
         metavar="DIR",
         is_path=True,
         is_written=True,

@@ -137,6 +137,7 @@ class IngestSettings(Gated):
         ...,
         "The name that the stream has in the table, and on the server. From a server it may be "
         "several names with commas, in which * stands for any text (ORDERS,EU_*).",
+        min_length=1,
     )
     from_stream: Name | None = setting(
         None, "The name of the stream on the server.", otherwise="the name that --stream gives"

@@ -29,7 +29,7 @@ class ReplaySettings(StreamDays):
     """What to replay, and into which stream."""
 
     stream: Stream = setting(..., "The stream whose transformed messages are sent.")
-    to: Name = setting(..., "The stream that gets the messages. It must exist.")
+    to: Name = setting(..., "The stream that gets the messages. It must exist.", min_length=1)
     server: NatsSettings
     fates: Annotated[frozenset[SentFate], WithCommas] = setting(
         frozenset(("mapped", "unmatched")),

@@ -88,30 +88,29 @@ def test_every_field_says_what_it_is(name: str) -> None:
         assert one.option.in_project is None or one.option.cure, one.path
 
 
-EVERY = [
+PATHS = [
     pytest.param(model, one, id=f"{name} {one.name}")
     for name, model in MODELS.items()
     for one in settings_of(model, every=True)
-    if one.name != "context"  # of which the connection says that there is none
+    if one.kind is Path or one.option.is_path
 ]
 
 
-@pytest.mark.parametrize(("model", "one"), EVERY)
-def test_no_setting_is_empty(model: type[Settings], one: Setting) -> None:
+@pytest.mark.parametrize(("model", "path"), PATHS)
+def test_no_path_is_empty(model: type[Settings], path: Setting) -> None:
     """`Path("")` is the current folder, which nobody means by a variable that isn't set."""
-    value = [""] if one.is_several else ""
+    value = [""] if path.is_several else ""
     with pytest.raises(ValidationError) as caught:
-        model.model_validate(nested([one], {one.key: value}))
+        model.model_validate(nested([path], {path.key: value}))
     said = {error["loc"]: error["msg"] for error in caught.value.errors()}
-    assert sentence("value-empty") in said[one.path]
+    assert sentence("path-empty") in said[path.path]
 
 
-@pytest.mark.parametrize("option", ["--warehouse", "--cluster"])
-def test_no_option_of_a_command_line_is_empty(folder: Path, option: str) -> None:
+def test_no_path_of_a_command_line_is_empty(folder: Path) -> None:
     (folder / "a.jsonl").write_text('{"subject": "a", "ts": 0}\n')
-    err = cli_refused("ingest", "--stream", "S", "--jsonl", "a.jsonl", option, "")
-    assert f"'{option}'" in err
-    assert says(err, "value-empty")
+    err = cli_refused("ingest", "--stream", "S", "--jsonl", "a.jsonl", "--warehouse", "")
+    assert "'--warehouse'" in err
+    assert says(err, "path-empty")
 
 
 def test_the_reference_page_has_every_setting(
