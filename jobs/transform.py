@@ -235,9 +235,8 @@ def transform(
             staging.publish(aside_table, files, *which, replace=True, properties=properties)
 
         put(staged(aside_table, apart, rejected))
-        return partial(
-            put, Staged("", tuple(aside_files))
-        )  # a failure must not delete what is there
+        # A failure must not delete what is there.
+        return partial(put, Staged("", tuple(aside_files)))
 
     check = None
     if not settings.no_checks:

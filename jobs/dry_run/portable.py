@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -267,16 +268,23 @@ def _seen(question: Question, redacted: Collection[int]) -> Iterator[tuple[str, 
     behind = [transform for mapping in there for transform in mapping.transforms]
     filters += ((f"a result {on}", filter_of_results(transform)) for transform in behind)
     behind += question.network.transforms
-    for shape, places in shapes:  # which grows
-        for transform in behind:
+    done, most = 0, len(shapes) + _MOST_SHAPES
+    for _ in behind:  # a message passes each of them once
+        reached, done = shapes[done:], len(shapes)
+        for (shape, places), transform in product(reached, behind):
             if intersection(shape, transform.source) is None:
                 continue
             what = f"a function in {transform.destination}"
             yield from ((what, places[place]) for place in computes_with(transform, places))
             made, kept = _shape(transform, places)
             further = made, {place: places[before] for place, before in kept.items()}
-            if further not in shapes and len(shapes) < _MOST_SHAPES:
-                shapes.append(further)
+            if further in shapes:
+                continue
+            if len(shapes) == most:  # nobody looks at what is behind the rest
+                what = "the way through the streams, which has too many forms,"
+                yield from ((what, place) for place in redacted)
+                return
+            shapes.append(further)
     yield from (
         literal
         for what, filter in filters

@@ -290,7 +290,7 @@ class Chain:
         last = self._read_to
         self._reconnects = self._client.stats["reconnects"]
         self._settle(there, last)
-        to = "".join(f" to {wire.shown(first.subject)}" for _, first in [*self._waiting][:1])
+        to = f" to {wire.shown(self._waiting[0][1].subject)}" if self._waiting else ""
         await self._patience(f"other clients write into it, or nobody takes messages{to}")
         self._last, self._previous = last, None
         self._is_broken = self._is_deaf = False

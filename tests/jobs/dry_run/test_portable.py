@@ -242,6 +242,22 @@ def test_what_looks_at_a_hash_is_refused(question: Question, what: str) -> None:
     check_redaction(census_of(SUBJECTS, redacted=(4,)), question, Path("c"))
 
 
+@pytest.mark.parametrize(("most", "is_refused"), [(1, False), (0, True)])
+def test_each_way_through_streams_is_looked_at(
+    most: int, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transform makes no subject again of what it made, and what is not looked at isn't fine."""
+    monkeypatch.setattr(portable, "_MOST_SHAPES", most)
+    longer = {"src": "shop.>", "dest": "shop.eu.>"}
+    question = beside(streams=stream(subjects=["shop.>"], subject_transform=longer))
+    census = census_of(SUBJECTS, redacted=(3,))
+    if not is_refused:
+        check_redaction(census, question, Path("c"))
+        return
+    with refused(InvalidConfig, "census-redacted", what=re.compile("too many forms")):
+        check_redaction(census, question, Path("c"))
+
+
 def test_what_does_not_look_at_a_hash_is_fine() -> None:
     around = beside(streams=stream(subjects=["shop.*.eu", "orders.eu.*", "x.eu.>"]))
     around = replace(around, current=mappings({"orders.*.>": "x.$1.>"}))
