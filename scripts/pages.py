@@ -35,7 +35,11 @@ BESIDE = {
     "SECURITY.md": "SECURITY.md",
 }
 LIBRARY = ("nats_transform", "nats_transform.kernel", "nats_transform.spark")
-LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
+# A link to a file, or code, in which nothing is a link.
+LINK = re.compile(
+    r"^(?P<fence>```+).*?^(?P=fence)$|`[^`\n]*`|\]\((?P<file>[^)#:]+)(?P<anchor>#[^)]*)?\)",
+    re.MULTILINE | re.DOTALL,
+)
 ON_SITE = re.compile(r"\]\(site:([\w-]+)(#[^)]*)?\)")
 REPORT = re.compile(r"^\[([^]]+)\]\(report:([\w-]+/[\w/-]+\.html)\)$", re.MULTILINE)
 DEMO = ROOT / "demo"
@@ -101,11 +105,13 @@ def put(file: Path, page: str) -> None:
         return
 
     def on_site(link: re.Match[str]) -> str:
-        path = (file.parent / link[1]).resolve().relative_to(ROOT)
+        if link["file"] is None:
+            return link[0]
+        path = (file.parent / link["file"]).resolve().relative_to(ROOT)
         if path.suffix != ".md" and path.parts[0] != "docs":
             put(ROOT / path, str(path))
         place = BESIDE.get(str(path), str(path).removeprefix("docs/"))
-        return f"]({place}{link[2] or ''})"
+        return f"]({place}{link['anchor'] or ''})"
 
     text = LINK.sub(on_site, file.read_text(encoding="utf-8"))
     text = REPORT.sub(lambda one: FRAME.format(one[2], one[1]), text)

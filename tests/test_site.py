@@ -53,6 +53,21 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert all(f"{name})" in contributing for name in pages_of_contributors)
 
 
+def test_pages_are_put_on_the_site_with_links_but_not_those_in_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "PAGES", tmp_path / "site")
+    for name in PAGES:
+        pages.put(ROOT / "docs" / name, name)
+    for name, page in pages.BESIDE.items():
+        pages.put(ROOT / name, page)
+    text = "[No](CHANGELOG.md), `[text](address)`.\n\n```\n[a](b)\n```\n"
+    (file := tmp_path / "page.md").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    pages.put(file, "page.md")
+    assert (tmp_path / "site" / "page.md").read_text("utf-8") == text
+
+
 def test_the_navigation_has_a_few_groups() -> None:
     assert [name for entry in NAVIGATION for name in entry] == [
         "Start", "Tutorials", "How to", "Reference", "Explanation", "Contributors",
