@@ -255,6 +255,8 @@ def _judged_at_any_look(
         shape = (len(samples), len(targets))
         return np.zeros(shape), np.ones(shape), np.zeros(shape, bool)
     error = (1 - level) * sequential.weight([0, *(_hour(sample, whole) for sample in rest)])
+    # The evidence of the whole is that of the first hour on. Its interval is one more.
+    missed = error / [1, *[2] * len(rest)]
     low, high, outside = [], [], []
     for n, target in enumerate(targets):
         evidence, ends = list[Floats](), list[Floats]()
@@ -262,7 +264,7 @@ def _judged_at_any_look(
         for hits, misses, edge in _sides(samples, n, target, tolerance):
             evidence.append(sequential.above(hits, misses, edge, tolerance))
             share = target.expected if not ends else 1 - target.expected
-            ends.append(sequential.interval(hits, hits + misses, share, tolerance, 1 - error)[0])
+            ends.append(sequential.interval(hits, hits + misses, share, tolerance, 1 - missed)[0])
         low.append(ends[0])
         high.append(1 - ends[1])
         outside.append(np.logaddexp(*evidence) - np.log(2) >= -np.log(error))

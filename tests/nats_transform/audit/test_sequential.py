@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,3 +131,19 @@ def test_the_stale_hour_is_found_at_its_look_and_stays_found() -> None:
     assert rule.test is None
     right = look(24)
     assert (right.verdict, right.alarm) == (Verdict.WITHIN, None)
+
+
+def test_all_intervals_share_the_error_of_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_intervals, interval = list[Floats](), sequential.interval
+
+    def asked(*arguments: Any) -> tuple[Floats, Floats]:
+        of_intervals.append(1 - arguments[-1])
+        return interval(*arguments)
+
+    monkeypatch.setattr(sequential, "interval", asked)
+    look(24)
+    # Each of the two ends is asked for by itself, for each of two shares.
+    assert len(of_intervals) == 4
+    for missed in of_intervals:
+        assert len(missed) == 25
+        assert 0 < missed.sum() <= 1 - CONFIDENCE
