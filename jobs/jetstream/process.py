@@ -1,5 +1,6 @@
 """A private nats-server: started on a free loopback port, stopped whatever happens.
 
+It ends even if this process is killed: a watcher waits for the end of a pipe that only we hold.
 The demo, the restore of stream backups and the tests use it. Its store is a folder of its own. With
 `login` a client needs a random password. The password is in a file that no other user of the host
 can read, and on no command line.
@@ -106,6 +107,8 @@ def nats_server(
         with ExitStack() as undo:
             with signals_held_back():
                 process = _launch(binary, config_file, log, arguments)
+                watcher = undo.enter_context(_watcher(process.pid))
+                undo.callback(watcher.kill)
                 server = NatsServer("", store, config_file, log, process, password)
                 undo.callback(server.stop)
             server.url = _wait_for_port(home, process, log)
@@ -124,6 +127,16 @@ def _launch(
             # Ctrl-C goes to us, and we stop the server when we are done with it.
             start_new_session=True,
         )
+
+
+def _watcher(pid: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - a number
+        ["/bin/sh", "-c", 'read -r _; kill "$0"', str(pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _wait_for_port(folder: Path, process: subprocess.Popen[bytes], log: Path) -> str:
