@@ -11,9 +11,7 @@ from nats_transform.lint.findings import Severity, codes
 CODES = codes("dry-run")
 """The codes of a dry run."""
 
-REFUSED = frozenset(
-    ("stream-refused", "streams-overlap", "consumer-filters-overlap", "work-queue-overlap")
-)
+REFUSED = frozenset(("stream-refused", "streams-overlap", "work-queue-overlap"))
 """The codes of what nats-server refuses. A user cannot accept these in a plan."""
 
 STOPS_PLAN = frozenset(

@@ -16,7 +16,7 @@ from nats_transform.errors import InvalidStream, shown
 from nats_transform.lint.check import check
 from nats_transform.lint.obstacles import Obstacle
 from nats_transform.mappings.moves import Moves
-from nats_transform.mappings.subject import ANY_TAIL, is_subset
+from nats_transform.mappings.subject import ANY_TAIL
 from nats_transform.mappings.subject_index import SubjectIndex
 from nats_transform.migration.question import Question
 from nats_transform.migration.room.filters import (
@@ -153,18 +153,6 @@ def _overlapping(both: Question) -> Iterator[Obstacle]:
     for finding in check(both.streams):
         if finding.code == "streams-overlap":
             yield Obstacle(finding.code, finding.place, finding.message)
-    for consumer in both.consumers:
-        index = SubjectIndex(consumer.filters)
-        if any(
-            place != number and is_subset(filter, of=consumer.filters[place])
-            for number, filter in enumerate(consumer.filters)
-            for place in index.colliding(filter)
-        ):
-            yield Obstacle(
-                "consumer-filters-overlap",
-                _named(consumer),
-                "one of its filters would cover another one, which nats-server refuses (10138)",
-            )
     for stream in both.streams:
         if stream.retention == "workqueue":
             yield from _sharing_work(

@@ -20,7 +20,10 @@ IsGone: TypeAlias = Callable[[str], bool]
 
 
 def widened(filters: Sequence[str], moves: Moves) -> tuple[str, ...]:
-    """The filters, with filters of the new names of all subjects that they cover, each once."""
+    """The filters, with filters of the new names of all subjects that they cover, each once.
+
+    No filter is left that another one covers: nats-server refuses these in a stream or consumer.
+    """
     listed = SubjectIndex(filters)
     new = dict.fromkeys(
         names[1]
@@ -34,6 +37,9 @@ def widened(filters: Sequence[str], moves: Moves) -> tuple[str, ...]:
     for number in range(len(filters), len(known)):
         around = kept.keys() & index.colliding(known[number])
         if not any(is_subset(known[number], of=known[other]) for other in around):
+            for other in around:
+                if is_subset(known[other], of=known[number]):
+                    del kept[other]
             kept[number] = None
     return tuple(known[number] for number in kept)
 
@@ -92,8 +98,8 @@ def exports_with(exports: Sequence[SharedSubject], moves: Moves) -> tuple[Shared
     kept = list(exports)
     for entry in exports:
         is_moved = entry.kind == "stream" and entry.is_movable
-        for new in widened((entry.subject,), moves)[1:] if is_moved else ():
-            if not any(
+        for new in widened((entry.subject,), moves) if is_moved else ():
+            if new != entry.subject and not any(
                 other.kind == "stream"
                 and is_subset(new, of=other.subject)
                 and (other.is_public or other.rest == entry.rest)
