@@ -219,6 +219,8 @@ def read(model: type[_S], ctx: click.Context) -> _S:
         value, setting = ctx.params[parameter.name or ""], parameter.setting
         if value is None or unused_because(ctx, parameter) is not None:
             continue
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise click.BadParameter(sentence("option-empty"), ctx, parameter)
         if value not in ((), False) or is_given(ctx, parameter):
             values[setting.key] = setting.option.value if setting.option.value and value else value
     try:

@@ -106,11 +106,13 @@ def test_no_path_is_empty(model: type[Settings], path: Setting) -> None:
     assert sentence("path-empty") in said[path.path]
 
 
-def test_no_path_of_a_command_line_is_empty(folder: Path) -> None:
+@pytest.mark.parametrize("option", ["--warehouse", "--cluster", "--jsonl", "--branch"])
+def test_no_option_of_a_command_line_is_empty(folder: Path, option: str) -> None:
     (folder / "a.jsonl").write_text('{"subject": "a", "ts": 0}\n')
-    err = cli_refused("ingest", "--stream", "S", "--jsonl", "a.jsonl", "--warehouse", "")
-    assert "'--warehouse'" in err
-    assert says(err, "path-empty")
+    command = "transform --mapping" if option == "--branch" else "ingest --jsonl"
+    err = cli_refused(*command.split(), "a.jsonl", "--stream", "S", option, "")
+    assert f"'{option}'" in err
+    assert says(err, "option-empty")
 
 
 def test_the_reference_page_has_every_setting(
