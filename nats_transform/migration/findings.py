@@ -11,7 +11,7 @@ from nats_transform.lint.findings import Severity, codes
 CODES = codes("dry-run")
 """The codes of a dry run."""
 
-REFUSED = frozenset(("stream-refused", "streams-overlap", "work-queue-overlap"))
+REFUSED = frozenset(("stream-refused", "streams-overlap", "work-queue-overlap", "import-cycle"))
 """The codes of what nats-server refuses. A user cannot accept these in a plan."""
 
 STOPS_PLAN = frozenset(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from nats_transform.accounts.cycles import import_cycles
 from nats_transform.accounts.service_imports import services_with
 from nats_transform.accounts.sharing import NO_SHARES, SharedSubject, Shares, shared_streams
 from nats_transform.errors import InvalidStream, shown
@@ -149,7 +150,7 @@ def _stream_with(stream: StreamConfig, refused: list[Obstacle], **fields: Any) -
 
 
 def _overlapping(both: Question) -> Iterator[Obstacle]:
-    """The streams and consumers that nats-server refuses beside others."""
+    """The streams, consumers and imports that nats-server refuses beside others."""
     for finding in check(both.streams):
         if finding.code == "streams-overlap":
             yield Obstacle(finding.code, finding.place, finding.message)
@@ -158,6 +159,15 @@ def _overlapping(both: Question) -> Iterator[Obstacle]:
             yield from _sharing_work(
                 [consumer for consumer in both.consumers if consumer.stream == stream.name]
             )
+    # Other accounts may call the account by any of its names.
+    ours = [shares for name, shares in both.shares.items() if name in both.names]
+    for name, entry in import_cycles({**both.shares, **{n: s for s in ours for n in both.names}}):
+        yield Obstacle(
+            "import-cycle",
+            f"import of {shown(entry.subject)} by account {shown(name)}",
+            f"with room for both names it leads back to account {shown(name)}, and nats-server "
+            "refuses such a configuration, at its next start at the latest",
+        )
 
 
 def _sharing_work(consumers: Sequence[Consumer]) -> Iterator[Obstacle]:
