@@ -174,6 +174,7 @@ def _check(
     settings: CheckSettings,
 ) -> tuple[list[Finding], dict[str, str], list[tuple[str, list[Located]]], tuple[Unseen, ...]]:
     """What the check found, what `--fix` changes, what each file has, and what was not seen."""
+    from nats_transform.accounts.cycles import import_cycles
     from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES
     from nats_transform.accounts.sharing import NO_SHARES
     from nats_transform.config import Located, load_all, load_consumers, load_streams, shared_by
@@ -240,6 +241,11 @@ def _check(
             ]
             known = (entry.shares.imports, entry.zeros, entry.has_publishers, beyond)
             origins.append(Origin(file, name, entry.places, entry.expires, shared, *known))
+    shares = {entry.accounts[0]: entry.shares for entry in sharing if entry.accounts}
+    for name, imported in import_cycles(shares):
+        message = f"the import of {printable(imported.subject)} leads back to the account"
+        path = next(path for path, entry in everything if name in entry.accounts)
+        findings.append(Finding("import-cycle", message, place=f"account {name}", path=path))
     subjects = Subjects(_lines(settings.subjects) if settings.subjects else ())
     findings += check(
         configs,

@@ -28,7 +28,7 @@ MEASURED = frozenset(
     """refused expired overlap shadowed loss lost-elsewhere few-keys wildcards-dropped
     escapes-stream escapes-export caught-by-stream republish-loop bucket-moves mirror-filter
     service-import source-stops counted-twice counter-restarts mapped-twice schedule-not-mapped
-    batch-split""".split()  # noqa: SIM905 - reads better so
+    batch-split import-cycle""".split()  # noqa: SIM905 - reads better so
 )
 """The codes of `check` for which a dry run has findings of its own, with counts of messages."""
 
