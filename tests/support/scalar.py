@@ -362,7 +362,7 @@ class Oracle:
                 if any(subscribes(f, text) for f in filters for text in texts)
             )
 
-        for one in dict.fromkeys(self.question.shared):
+        for one in self.question.shared:
             was, alone = (percent(ends, [one.subject]) for ends in (before, after))
             group = [o.subject for o in self.question.shared if o.importer == one.importer]
             had, has = (percent(ends, group) for ends in (before, after))
@@ -565,9 +565,12 @@ class Oracle:
         return found
 
 
-def findings(oracle: Oracle) -> dict[tuple[str, str], tuple[float, int]]:
-    """The findings that depend on the layer or on counts, with messages and subjects."""
-    found: dict[tuple[str, str], tuple[float, int]] = {}
+def findings(oracle: Oracle) -> Counter[tuple[str, str, float, int]]:
+    """The findings that depend on the layer or on counts, with messages and subjects.
+
+    What is published and what is republished of it may have the same finding.
+    """
+    found: list[tuple[str, str, float, int]] = []
     question = oracle.question
     for (code, about), tally in oracle.tallies.items():
         text = ""
@@ -591,10 +594,10 @@ def findings(oracle: Oracle) -> dict[tuple[str, str], tuple[float, int]]:
             of_another = ("source-stops", "source-starts", "republish-escapes")
             names = about[:1] if code in of_another else about
             text = " and ".join(f"stream {shown(name)}" for name in names)
-        found[code, text] = tally.numbers
+        found.append((code, text, *tally.numbers))
     for stream in oracle.network.streams:
         if stream.name in oracle.limits():
             code = "limit-refuses" if stream.discard_new_per_subject else "limit-discards"
-            found[code, f"stream {shown(stream.name)}"] = oracle.limits()[stream.name]
-    found["letter-case", ""] = oracle.letter_case()
-    return found
+            found.append((code, f"stream {shown(stream.name)}", *oracle.limits()[stream.name]))
+    found.append(("letter-case", "", *oracle.letter_case()))
+    return Counter(one for one in found if one[-1])
