@@ -51,11 +51,19 @@ class Move:
 
 
 class Moves(tuple[Move, ...]):
-    """Moves, with an index of their old names, because there can be thousands of them."""
+    """Moves, with indexes of their names, because there can be thousands of them."""
 
     @cached_property
     def _old(self) -> SubjectIndex:
         return SubjectIndex(image(move.old, move.part) for move in self)
+
+    @cached_property
+    def _new(self) -> SubjectIndex:
+        return SubjectIndex(image(move.new, move.part) for move in self)
+
+    def reaches(self, place: str) -> bool:
+        """Whether some move may have a new name that a filter covers."""
+        return bool(self._new.colliding(place))
 
     def under(self, places: Iterable[str]) -> Iterator[Move]:
         """The moves with old names that some filter covers, in order."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from nats_transform.mappings.moves import Moves
 from nats_transform.mappings.subject import collide, is_subset
-from nats_transform.mappings.symbolic import filter_of_results, image
+from nats_transform.mappings.symbolic import filter_of_results
 from nats_transform.migration.room.flows import republished
 from nats_transform.streams.network import taken
 from nats_transform.streams.stream import StreamConfig
@@ -79,8 +79,7 @@ class Gone:
 
 
 def _leaves(place: str, moves: Moves) -> bool:
-    """Whether every message that is published under a filter gets a name outside the filter."""
+    """Whether every message that is published under a filter moves, and none comes under it."""
     covering = [m for m in moves.under([place]) if m.old is None and is_subset(place, of=m.part)]
-    return bool(covering) and not any(
-        move.is_partial or collide(image(move.new, place), place) for move in covering
-    )
+    is_left = bool(covering) and not any(move.is_partial for move in covering)
+    return is_left and not moves.reaches(place)
