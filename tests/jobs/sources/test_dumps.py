@@ -40,6 +40,7 @@ from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from nats_transform.errors import InvalidValue, NatsTransformError
 from nats_transform.kernel.messages import HEADERS
+from tests.cases import load, rows
 from tests.support.archive import rows_of
 from tests.support.jobs import archived, verified
 from tests.support.refused import refused
@@ -49,57 +50,18 @@ NOON = datetime(2026, 1, 2, 12, 0, 0, 123456)
 S = pa.string()
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        pytest.param("2026-01-02T12:00:00.123456789Z", NOON_NS, id="nanoseconds"),
-        pytest.param("2026-01-02T12:00:00.123456789", NOON_NS, id="no-zone-is-utc"),
-        pytest.param("2026-01-02T14:00:00.123456789+02:00", NOON_NS, id="zone"),
-        pytest.param("2026-01-02 12:00:00", 1767355200_000000000, id="blank"),
-        pytest.param("2026-01-02T12:00:00.5Z", 1767355200_500000000, id="one-digit"),
-        pytest.param("2026-01-02", 1767312000_000000000, id="day"),
-        pytest.param("1969-12-31T23:59:59.999999999Z", -1, id="before-1970"),
-        pytest.param(1767355200, 1767355200_000000000, id="seconds"),
-        pytest.param(1767355200.5, 1767355200_500000000, id="fraction"),
-        pytest.param(1767355200123, 1767355200_123000000, id="milliseconds"),
-        pytest.param(1767355200123456, 1767355200_123456000, id="microseconds"),
-        pytest.param(NOON_NS, NOON_NS, id="epoch-nanoseconds"),
-        pytest.param(0, 0, id="zero"),
-        pytest.param("2026-01-02T12:00:00,123456789Z", NOON_NS, id="comma"),
-        pytest.param("2026-01-02T12:00Z", 1767355200_000000000, id="no-seconds"),
-        pytest.param("2262-04-11T23:47:16.854775807Z", 2**63 - 1, id="the-last"),
-    ],
-)
+@pytest.mark.parametrize(("written", "expected"), rows("dumps.yaml", "times"))
 def test_times(written: Any, expected: int) -> None:
     assert epoch_ns(written) == expected
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        *(None, True, [], "soon", "", float("nan"), float("inf")),
-        *("12:30:00", "T12:30:00Z", "20260102", "2026-W01-1", "2026-01-02T12"),
-        *("2026-02-30", "2026-01-02T24:00:01", "2026-01-02T12:00:00.1234567890Z"),
-        *("2026-01-02T12:00:00.", "2026-01-02T12:00.5", "2026-01-02.5", "2026-01-02T12:00:00x"),
-        *("2016-12-31T23:59:60Z", "9999-12-31", "1600-01-01", "2262-04-11T23:47:16.854775808Z"),
-        *(2**63, -(2**63) - 1, 10**30, 1e300),
-    ],
-)
+@pytest.mark.parametrize("written", load("dumps.yaml")["no times"])
 def test_what_is_no_time(written: Any) -> None:
     with pytest.raises(InvalidValue):
         epoch_ns(written)
 
 
-@pytest.mark.parametrize(
-    ("fields", "ts_ns"),
-    [
-        ('"time": "2026-01-02T12:00:00.123456789Z"', NOON_NS),
-        ('"ts_ns": 5', 5),
-        ('"ts_ns": 1767355200', 1767355200),
-        ('"ts": 5', 5_000_000_000),
-        ('"ts": 5, "time": 7', 5_000_000_000),
-    ],
-)
+@pytest.mark.parametrize(("fields", "ts_ns"), rows("dumps.yaml", "fields of a time"))
 def test_the_time_of_a_line(fields: str, ts_ns: int) -> None:
     line = f'{{"subject": "a", {fields}}}'.encode()
     assert parse_line(line, 1, "a.jsonl", Parser(DumpColumns()))[1] == ts_ns
@@ -465,30 +427,9 @@ def fault(error: NatsTransformError) -> str:
 @pytest.mark.parametrize(
     ("line", "code"),
     [
-        pytest.param("{", "line-not-json", id="not-json"),
-        pytest.param("[1]", "line-not-an-object", id="not-an-object"),
-        pytest.param('{"data": ""}', "dump-without-subject", id="no-subject"),
-        pytest.param('{"subject": "a"}', "line-without-time", id="no-time"),
+        *rows("dumps.yaml", "mistakes in a line"),
         pytest.param("[" * 200_000, "line-fault", id="nested"),
-        pytest.param({"subject": None}, "line-column-not-text subject None", id="null-subject"),
-        pytest.param(
-            {"cluster": {"name": "eu"}}, "line-column-not-text cluster an object", id="cluster"
-        ),
-        pytest.param(
-            '{"subject": "a", "ts": 0, "x": 1, "subject": "b"}',
-            "line-column-twice subject",
-            id="twice",
-        ),
-        pytest.param({"seq": "x"}, "line-not-an-integer seq", id="seq"),
-        pytest.param({"seq": 2**63}, "line-sequence-over-64-bits", id="large-seq"),
-        pytest.param({"ts": "soon"}, "not-a-written-time", id="time"),
-        pytest.param({"ts": None}, "not-a-time", id="null-time"),
-        pytest.param({"ts_ns": 1.5}, "not-nanoseconds", id="ts-ns"),
         pytest.param({"x": [[]] * 250_000}, "line-invalid", id="many-values"),
-        pytest.param({"headers": {"b": "1\r\nc: 2"}}, "line-header-break b", id="crlf"),
-        pytest.param({"headers": [1]}, "line-headers-not-an-object", id="list"),
-        pytest.param({"headers": {"b": 1}}, "line-header-not-text b", id="number"),
-        pytest.param({"data": {}}, "line-data-not-text", id="data"),
     ],
 )
 def test_mistakes_in_a_line(line: str | dict[str, Any], code: str) -> None:
@@ -558,19 +499,9 @@ def test_columns_that_some_line_has(dumps: Dumps, monkeypatch: pytest.MonkeyPatc
         dumps.ingest(jsonl=path, columns=columns)
 
 
-@pytest.mark.parametrize(
-    ("lines", "code"),
-    [
-        pytest.param([LINE, "", "{"], "line-not-json", id="a-bad-line"),
-        pytest.param([LINE | {"seq": 1}] * 2, "dump-sequence-twice", id="repeat"),
-        pytest.param([LINE | {"seq": 0}], "dump-sequence-zero", id="seq-0"),
-        pytest.param([LINE | {"seq": 9}, LINE, LINE], "dump-without-column seq", id="some-without"),
-        pytest.param([LINE, LINE, LINE | {"seq": 9}], "lines-some-sequences", id="some-with"),
-        pytest.param([], "dump-range-empty", id="empty"),
-        pytest.param([LINE | {"ts": "9999-01-01"}], "time-out-of-range", id="year-9999"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "code"), rows("dumps.yaml", "mistakes in lines"))
 def test_mistakes_in_json_lines(dumps: Dumps, lines: list[Any], code: str) -> None:
+    lines = [line if isinstance(line, str) else LINE | line for line in lines]
     with pytest.raises(ArchiveError) as caught:
         dumps.ingest(jsonl=dumps.jsonl(*lines))
     assert fault(caught.value) == code

@@ -22,13 +22,12 @@ from jobs.sources.files import DumpFiles, find_files
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from nats_transform.errors import sentence
+from tests.cases import rows
 from tests.support.command import nats_transform
 from tests.support.exporting import Exporting
 from tests.support.jobs import archived, ingested
 from tests.support.object_stores import BUCKET, ObjectStore, s3
 from tests.support.refused import refused
-
-TREE = ("a.jsonl", "b/c.jsonl", "b/d.txt", "b/.DS_Store", "_SUCCESS", "x=1/_y=2.jsonl")
 
 
 @pytest.fixture
@@ -55,27 +54,7 @@ def below(folder: Path, files: Iterable[str]) -> list[str]:
     return [file.removeprefix(f"{folder}/") for file in files]
 
 
-@pytest.mark.parametrize(
-    ("names", "given", "read", "left_out"),
-    [
-        pytest.param(("a",), "a", ["a"], [], id="file"),
-        pytest.param(
-            TREE,
-            "",
-            ["a.jsonl", "b/c.jsonl", "b/d.txt", "x=1/_y=2.jsonl"],
-            ["_SUCCESS", "b/.DS_Store"],
-            id="folder",
-        ),
-        pytest.param(("a1", "a2", "b1"), "a*", ["a1", "a2"], [], id="pattern"),
-        pytest.param(("a1", "a2", "b1"), "{a1,b1}", ["a1", "b1"], [], id="alternatives"),
-        pytest.param(("p1/a", "p2/_SUCCESS"), "p*", ["p1/a"], ["p2/_SUCCESS"], id="folders"),
-        pytest.param(("[ab]", "a", "b"), "[ab]", ["[ab]"], [], id="it-exists"),
-        pytest.param(("{a,b}", "a", "b"), "{a,b}", ["{a,b}"], [], id="braces"),
-        pytest.param(("a*", "ab"), "a*", ["a*"], [], id="star"),
-        pytest.param(("a:b/c", "a:b/[d]"), "", ["a:b/[d]", "a:b/c"], [], id="colon"),
-        pytest.param(("é #?%20&+",), "é #?%20&+", ["é #?%20&+"], [], id="signs-of-addresses"),
-    ],
-)
+@pytest.mark.parametrize(("names", "given", "read", "left_out"), rows("dumps.yaml", "files"))
 def test_what_is_read(
     folder: Path,
     warehouse: Warehouse,
@@ -99,16 +78,7 @@ def test_what_is_read(
 
 
 @pytest.mark.parametrize(
-    ("names", "given", "code", "path"),
-    [
-        pytest.param(("a", "_b.jsonl"), "", "dump-hidden-name", "_b.jsonl", id="underline"),
-        pytest.param(("a", ".c.jsonl"), "", "dump-hidden-name", ".c.jsonl", id="dot"),
-        pytest.param(("_b.jsonl",), "_b.jsonl", "dump-hidden-name", "_b.jsonl", id="named"),
-        pytest.param(("a", "s/_t/u"), "", "dump-hidden-name", "s/_t", id="folder"),
-        pytest.param(("a", "b._COPYING_"), "", "dump-being-copied", "b._COPYING_", id="copying"),
-        pytest.param(("_SUCCESS",), "", "no-file-with-messages", "", id="markers-only"),
-        pytest.param((), "", "no-file-with-messages", "", id="nothing"),
-    ],
+    ("names", "given", "code", "path"), rows("dumps.yaml", "mistakes in files")
 )
 def test_what_is_refused(
     folder: Path, names: tuple[str, ...], given: str, code: str, path: str
