@@ -9,6 +9,7 @@ import pytest
 from jobs.jetstream.outgoing import iso_time
 from jobs.jetstream.stream import StreamState
 from jobs.jetstream.target import NO_TIME, Target, replayed, source_stream
+from tests.cases import rows
 
 V = b"a" * 64
 
@@ -17,45 +18,14 @@ def target(**config: Any) -> Target:
     return Target("T", StreamState("", 0, 0, 1, 0, config))
 
 
-@pytest.mark.parametrize(
-    ("subjects", "subject", "fault"),
-    [
-        pytest.param(["a.>"], "a.b", None, id="captured"),
-        pytest.param(["a.>"], "a", "does not capture it", id="too-short"),
-        pytest.param(["a.*", "b"], "b", None, id="one-of-two"),
-        pytest.param([], "a", "does not capture it", id="no-subjects"),
-        pytest.param(["$KV.B.>"], "$KV.B.k", None, id="dollar-as-it-is"),
-        pytest.param([">"], "$KV.B.k", "only by a wildcard, not as $KV", id="dollar-by-tail"),
-        pytest.param(["*.API.>"], "$JS.API.x", "only by a wildcard", id="dollar-by-star"),
-        pytest.param(["$KV.>"], "$JS.API.x", "does not capture it", id="another-dollar"),
-        pytest.param(["*a"], "ba", "does not capture it", id="star-within-a-token"),
-    ],
-)
+@pytest.mark.parametrize(("subjects", "subject", "fault"), rows("replays.yaml", "subjects"))
 def test_subjects(subjects: list[str], subject: str, fault: str | None) -> None:
     found = target(subjects=subjects).fault(subject)
     assert (found is None) == (fault is None)
     assert fault is None or fault in str(found)
 
 
-@pytest.mark.parametrize(
-    ("config", "forgets"),
-    [
-        pytest.param({}, [], id="nothing-said"),
-        pytest.param({"max_msgs": -1, "max_bytes": -1, "max_age": 0}, [], id="no-limits"),
-        pytest.param({"max_msgs": 5}, ["max_msgs"], id="messages"),
-        pytest.param({"max_msgs": 5, "discard": "new"}, [], id="messages-refused"),
-        pytest.param({"max_age": 5, "discard": "new"}, ["max_age"], id="age"),
-        pytest.param(
-            {"max_msgs_per_subject": 1, "discard": "new"}, ["max_msgs_per_subject"], id="subject"
-        ),
-        pytest.param(
-            {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True},
-            [],
-            id="subject-refused",
-        ),
-        pytest.param({"retention": "workqueue"}, ["retention workqueue"], id="work-queue"),
-    ],
-)
+@pytest.mark.parametrize(("config", "forgets"), rows("replays.yaml", "forgets"))
 def test_what_it_forgets(config: dict[str, Any], forgets: list[str]) -> None:
     assert list(target(**config).forgets()) == forgets
 
