@@ -26,7 +26,6 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Record
 
-from jobs import gate
 from jobs.census import CENSUS
 from jobs.dry_run.simulate import SIMULATED
 from jobs.erase import EraseResult
@@ -40,7 +39,6 @@ from jobs.maintain import maintain, remove_stream
 from jobs.settings.erase import EraseSettings
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.warehouse import staging
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import data_files, open_table
@@ -62,6 +60,7 @@ from tests.support.jobs import (
     tried,
     verified,
 )
+from tests.support.meanwhile import just_before
 from tests.support.refused import refused
 from tests.support.rules import mappings
 from tests.support.stream_backups import back_up
@@ -663,15 +662,12 @@ def test_a_job_that_is_about_to_publish(
 ) -> None:
     """It has asked whether its messages are there still, and they were."""
     module = "jobs.promote" if job == "promote" else "jobs.warehouse.staging"
-    commit, done = staging.commit, list[EraseResult]()
+    done = list[EraseResult]()
 
-    def late(*given: Any, **more: Any) -> int:
-        if not done:
-            monkeypatch.undo()
-            done.append(erased(whole, subject=f"u.{SECRET}.>", seq=None))
-        return commit(*given, **more)
+    def erase(*_: Any) -> None:
+        done.append(erased(whole, subject=f"u.{SECRET}.>", seq=None))
 
-    monkeypatch.setattr(f"{module}.commit", late)
+    just_before(monkeypatch, f"{module}.commit", erase)
     if job == "ingest":  # it tries again
         JOBS_AT_WORK[job](whole)
     else:
@@ -691,14 +687,7 @@ def test_a_transform_of_another_day_that_has_a_quarantine(
     """The lists of files that it has read are gone; nothing is damaged."""
     odd = sifting("odd", lambda seq: seq % 2)
     transformed(whole, OLD, sift=odd)
-    publish = gate.publish
-
-    def late(*given: Any, **more: Any) -> Any:
-        monkeypatch.undo()
-        erased(whole, seq=f"{OTHERS}")
-        return publish(*given, **more)
-
-    monkeypatch.setattr(gate, "publish", late)
+    just_before(monkeypatch, "jobs.gate.publish", lambda *_: erased(whole, seq=f"{OTHERS}"))
     with pytest.raises(ConcurrentWrite):
         transformed(whole, OLD, sift=odd, first_day=DAY)
     transformed(whole, OLD, sift=odd, first_day=DAY)
