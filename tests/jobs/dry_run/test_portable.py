@@ -245,28 +245,24 @@ def _told(**about: object) -> Callable[[Path], None]:
     return spoil
 
 
-@pytest.mark.parametrize(
-    ("spoil", "code"),
-    [
-        pytest.param(lambda path: path.unlink(), "census-unreadable", id="missing"),
-        pytest.param(lambda path: path.write_text("no"), "census-not-parquet", id="no Parquet"),
-        pytest.param(lambda path: path.write_bytes(b""), "census-not-parquet", id="empty"),
-        pytest.param(lambda path: os.truncate(path, 500), "census-damaged", id="cut off"),
-        pytest.param(
-            lambda path: pq.write_table(pa.table({"subject": ["a"]}), path),
-            "census-other-parquet",
-            id="t",
-        ),
-        pytest.param(_damaged, "census-unreadable", id="damaged"),
-        pytest.param(_without_counts, "census-damaged", id="no counts"),
-        pytest.param(_counts(None, 1), "census-damaged", id="null counts"),
-        pytest.param(_counts(-5, 5), "census-damaged", id="negative counts"),
-        pytest.param(_counts(2**62, 2**62), "census-damaged", id="a sum of more than 63 bits"),
-        pytest.param(_told(format=2), "census-damaged", id="a later format"),
-        pytest.param(_told(redacted=[0]), "census-damaged", id="a token before the first"),
-        pytest.param(_told(first="2026-11-01T00:00:00"), "census-damaged", id="no time zone"),
-    ],
-)
+SPOILT = {
+    "missing": (lambda path: path.unlink(), "census-unreadable"),
+    "no Parquet": (lambda path: path.write_text("no"), "census-not-parquet"),
+    "empty": (lambda path: path.write_bytes(b""), "census-not-parquet"),
+    "cut off": (lambda path: os.truncate(path, 500), "census-damaged"),
+    "t": (lambda path: pq.write_table(pa.table({"subject": ["a"]}), path), "census-other-parquet"),
+    "damaged": (_damaged, "census-unreadable"),
+    "no counts": (_without_counts, "census-damaged"),
+    "null counts": (_counts(None, 1), "census-damaged"),
+    "negative counts": (_counts(-5, 5), "census-damaged"),
+    "a sum of more than 63 bits": (_counts(2**62, 2**62), "census-damaged"),
+    "a later format": (_told(format=2), "census-damaged"),
+    "a token before the first": (_told(redacted=[0]), "census-damaged"),
+    "no time zone": (_told(first="2026-11-01T00:00:00"), "census-damaged"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "code"), SPOILT.values(), ids=SPOILT)
 def test_no_census_is_one_line(spoil: Any, code: str, tmp_path: Path) -> None:
     path = census_file(tmp_path / "c.parquet", SUBJECTS)
     spoil(path)

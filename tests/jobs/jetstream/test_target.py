@@ -35,34 +35,30 @@ def test_what_takes_nothing(field: str) -> None:
     assert len(list(target(**{field: {"name": "S"}}).impossible())) == 1
 
 
-@pytest.mark.parametrize(
-    ("pairs", "expected"),
-    [
-        pytest.param([(b"Nats-Transform-Source", V + b" 7 A")], (V, 7, b"A"), id="ours"),
-        pytest.param(
-            [(b"Nats-Transform-Source", V + b" 7 A%3A5"), (b"Nats-Msg-Id", b"x.1")],
-            (V, 7, b"A%3A5"),
-            id="with-a-colon",
-        ),
-        pytest.param([(b"Nats-Msg-Id", V + b":A:7")], (V, 7, b"A"), id="of-0.1.0"),
-        pytest.param([(b"Nats-Msg-Id", V + b":A:5:7")], (V, 7, b"A%3A5"), id="of-0.1.0-colon"),
-        pytest.param([(b"Nats-Msg-Id", b"v1:A:7")], None, id="of-somebody"),
-        pytest.param([(b"Nats-Msg-Id", V + b":A:x")], None, id="no-number"),
-        pytest.param(
-            [(b"Nats-Transform-Source", V + b" %d A" % (2**63 - 1))],
-            (V, 2**63 - 1, b"A"),
-            id="the-last-sequence",
-        ),
-        pytest.param([(b"Nats-Transform-Source", V + b" %d A" % (2**63))], None, id="too-large"),
-        pytest.param([(b"Nats-Transform-Source", V + b" %d A" % (10**19))], None, id="too-long"),
-        pytest.param([(b"Nats-Transform-Source", V + b" -7 A")], None, id="negative"),
-        pytest.param([(b"Nats-Transform-Source", V + b" 7 A B")], None, id="another-word"),
-        pytest.param(
-            [(b"Nats-Transform-Original-Nats-Transform-Source", V + b" 7 A")], None, id="set-aside"
-        ),
-        pytest.param([], None, id="none"),
-    ],
-)
+MESSAGES = {
+    "ours": ([(b"Nats-Transform-Source", V + b" 7 A")], (V, 7, b"A")),
+    "with-a-colon": (
+        [(b"Nats-Transform-Source", V + b" 7 A%3A5"), (b"Nats-Msg-Id", b"x.1")],
+        (V, 7, b"A%3A5"),
+    ),
+    "of-0.1.0": ([(b"Nats-Msg-Id", V + b":A:7")], (V, 7, b"A")),
+    "of-0.1.0-colon": ([(b"Nats-Msg-Id", V + b":A:5:7")], (V, 7, b"A%3A5")),
+    "of-somebody": ([(b"Nats-Msg-Id", b"v1:A:7")], None),
+    "no-number": ([(b"Nats-Msg-Id", V + b":A:x")], None),
+    "the-last-sequence": (
+        [(b"Nats-Transform-Source", V + b" %d A" % (2**63 - 1))],
+        (V, 2**63 - 1, b"A"),
+    ),
+    "too-large": ([(b"Nats-Transform-Source", V + b" %d A" % (2**63))], None),
+    "too-long": ([(b"Nats-Transform-Source", V + b" %d A" % (10**19))], None),
+    "negative": ([(b"Nats-Transform-Source", V + b" -7 A")], None),
+    "another-word": ([(b"Nats-Transform-Source", V + b" 7 A B")], None),
+    "set-aside": ([(b"Nats-Transform-Original-Nats-Transform-Source", V + b" 7 A")], None),
+    "none": ([], None),
+}
+
+
+@pytest.mark.parametrize(("pairs", "expected"), MESSAGES.values(), ids=MESSAGES)
 def test_which_message_it_is(
     pairs: list[tuple[bytes, bytes]], expected: tuple[bytes, int, bytes] | None
 ) -> None:

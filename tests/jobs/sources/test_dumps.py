@@ -174,34 +174,26 @@ def first_row(path: Path, **columns: Any) -> dict[str, Any]:
     return next(batches(path, **columns)).to_pylist()[0]
 
 
-HEADER_LINE = pa.array([[("a", "1\r\nb: 2")]], pa.map_(S, S))
+MAP, MAP_OF_LISTS = pa.map_(S, S), pa.map_(S, pa.list_(S))
 PAIRS = pa.list_(pa.struct([("name", S), ("value", S)]))
 
 
-@pytest.mark.parametrize(
-    ("column", "expected"),
-    [
-        pytest.param(
-            pa.array([[{"name": "b", "value": "1"}, {"name": "a", "value": "2"}]], PAIRS),
-            [("b", "1"), ("a", "2")],
-            id="pairs",
-        ),
-        pytest.param(
-            pa.array([[("b", "1"), ("a", "2")]], pa.map_(S, S)), [("b", "1"), ("a", "2")], id="map"
-        ),
-        pytest.param(
-            pa.array([[("b", ["1", "2"]), ("a", ["3"])]], pa.map_(S, pa.list_(S))),
-            [("b", "1"), ("b", "2"), ("a", "3")],
-            id="map-of-lists",
-        ),
-        pytest.param(
-            pa.array([{"b": "1", "a": None}], pa.struct([("b", S), ("a", S)])),
-            [("b", "1")],
-            id="struct",
-        ),
-        pytest.param(pa.array([None], pa.map_(S, S)), [], id="null"),
-    ],
-)
+PARQUET_HEADERS = {
+    "pairs": (
+        pa.array([[{"name": "b", "value": "1"}, {"name": "a", "value": "2"}]], PAIRS),
+        [("b", "1"), ("a", "2")],
+    ),
+    "map": (pa.array([[("b", "1"), ("a", "2")]], MAP), [("b", "1"), ("a", "2")]),
+    "map-of-lists": (
+        pa.array([[("b", ["1", "2"]), ("a", ["3"])]], MAP_OF_LISTS),
+        [("b", "1"), ("b", "2"), ("a", "3")],
+    ),
+    "struct": (pa.array([{"b": "1", "a": None}], pa.struct([("b", S), ("a", S)])), [("b", "1")]),
+    "null": (pa.array([None], MAP), []),
+}
+
+
+@pytest.mark.parametrize(("column", "expected"), PARQUET_HEADERS.values(), ids=PARQUET_HEADERS)
 def test_parquet_headers(dumps: Dumps, column: Any, expected: list[Any]) -> None:
     row = first_row(dumps.parquet(subject=["a"], ts=[0], headers=column))
     assert [tuple(pair.values()) for pair in row["headers"]] == expected
@@ -509,56 +501,40 @@ def test_mistakes_in_json_lines(dumps: Dumps, lines: list[Any], code: str) -> No
 
 
 FIRST = "dump-messages-refused-first"
+LINE_BREAK = f"{FIRST} a header with a line break, which no NATS header can have"
 NO_NAME = f"{FIRST} a header without a name or a value"
 NO_TIME = f"{FIRST} no time, or one that is not between the years 1678 and 2262"
 
 
-@pytest.mark.parametrize(
-    ("table", "code"),
-    [
-        pytest.param({"subject": None, "topic": ["a"]}, "dump-without-subject", id="no-subject"),
-        pytest.param({"subject": [1]}, "parquet-column-type subject", id="subject"),
-        pytest.param({"seq": ["1"]}, "parquet-column-type seq", id="seq"),
-        pytest.param({"ts": [1.5]}, "parquet-column-type ts", id="time"),
-        pytest.param({"subject_raw": ["a"]}, "parquet-column-type subject_raw", id="raw"),
-        pytest.param({"ts": None}, "parquet-without-time", id="no-time"),
-        pytest.param({"ts_ns": ["5"]}, "parquet-column-type ts_ns", id="ts-ns"),
-        pytest.param({"headers": ["x"]}, "parquet-column-type headers", id="headers"),
-        pytest.param(
-            {"headers": pa.array([[{"name": "A", "value": "x"}]], pa.list_(PAIRS.value_type, 1))},
-            "parquet-column-type headers",
-            id="as-many-headers-each",
-        ),
-        pytest.param({"data": [1]}, "parquet-column-type data", id="data"),
-        pytest.param(
-            {"subject": [None, "b"], "ts": [0, 0]}, f"{FIRST} no subject", id="null-subject"
-        ),
-        pytest.param({"ts": ["soon"]}, "parquet-column-invalid ts", id="bad-time"),
-        pytest.param({"ts": ["12:30:00"]}, "parquet-column-invalid ts", id="no-date"),
-        pytest.param({"ts": ["9999-12-31"]}, "parquet-column-invalid ts", id="text-9999"),
-        pytest.param(
-            {"ts": pa.array([datetime(9999, 12, 31)], pa.timestamp("us"))}, NO_TIME, id="9999"
-        ),
-        pytest.param({"ts": [10**11 - 1]}, NO_TIME, id="far-epoch"),
-        pytest.param({"ts": pa.array([None], pa.int64())}, NO_TIME, id="null-time"),
-        pytest.param(
-            {"headers": HEADER_LINE},
-            f"{FIRST} a header with a line break, which no NATS header can have",
-            id="line-break",
-        ),
-        pytest.param(
-            {"headers": pa.array([[("a", None)]], pa.map_(S, S))}, NO_NAME, id="null-value"
-        ),
-        pytest.param(
-            {"headers": pa.array([[("b", ["1"]), ("a", None)]], pa.map_(S, pa.list_(S)))},
-            NO_NAME,
-            id="null-list",
-        ),
-        pytest.param(
-            {"headers": pa.array([[{"name": None, "value": "x"}]], PAIRS)}, NO_NAME, id="null"
-        ),
-    ],
-)
+MISTAKES = {
+    "no-subject": ({"subject": None, "topic": ["a"]}, "dump-without-subject"),
+    "subject": ({"subject": [1]}, "parquet-column-type subject"),
+    "seq": ({"seq": ["1"]}, "parquet-column-type seq"),
+    "time": ({"ts": [1.5]}, "parquet-column-type ts"),
+    "raw": ({"subject_raw": ["a"]}, "parquet-column-type subject_raw"),
+    "no-time": ({"ts": None}, "parquet-without-time"),
+    "ts-ns": ({"ts_ns": ["5"]}, "parquet-column-type ts_ns"),
+    "headers": ({"headers": ["x"]}, "parquet-column-type headers"),
+    "as-many-headers-each": (
+        {"headers": pa.array([[{"name": "A", "value": "x"}]], pa.list_(PAIRS.value_type, 1))},
+        "parquet-column-type headers",
+    ),
+    "data": ({"data": [1]}, "parquet-column-type data"),
+    "null-subject": ({"subject": [None, "b"], "ts": [0, 0]}, f"{FIRST} no subject"),
+    "bad-time": ({"ts": ["soon"]}, "parquet-column-invalid ts"),
+    "no-date": ({"ts": ["12:30:00"]}, "parquet-column-invalid ts"),
+    "text-9999": ({"ts": ["9999-12-31"]}, "parquet-column-invalid ts"),
+    "9999": ({"ts": pa.array([datetime(9999, 12, 31)], pa.timestamp("us"))}, NO_TIME),
+    "far-epoch": ({"ts": [10**11 - 1]}, NO_TIME),
+    "null-time": ({"ts": pa.array([None], pa.int64())}, NO_TIME),
+    "line-break": ({"headers": pa.array([[("a", "1\r\nb: 2")]], MAP)}, LINE_BREAK),
+    "null-value": ({"headers": pa.array([[("a", None)]], MAP)}, NO_NAME),
+    "null-list": ({"headers": pa.array([[("b", ["1"]), ("a", None)]], MAP_OF_LISTS)}, NO_NAME),
+    "null": ({"headers": pa.array([[{"name": None, "value": "x"}]], PAIRS)}, NO_NAME),
+}
+
+
+@pytest.mark.parametrize(("table", "code"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes_in_parquet(dumps: Dumps, table: dict[str, Any], code: str) -> None:
     table = {"subject": ["a"], "ts": [0]} | table
     path = dumps.parquet(**{name: column for name, column in table.items() if column is not None})
@@ -691,9 +667,7 @@ def made(columns: dict[str, Any]) -> dict[str, Any]:
         pytest.param({"subject": ["s" * 2**20] * 100}, id="subject"),
         pytest.param({"headers": headers([["x" * 2**20]] * 100)}, id="headers"),
         pytest.param({"headers": headers([[]] * 80 + [["x" * 2**20] * 5] * 20)}, id="some-headers"),
-        pytest.param(
-            {"headers": lambda: pa.array([[("k", "x" * 2**20)]] * 100, pa.map_(S, S))}, id="map"
-        ),
+        pytest.param({"headers": lambda: pa.array([[("k", "x" * 2**20)]] * 100, MAP)}, id="map"),
         pytest.param({"headers": [{"k": "x" * 2**20}] * 100}, id="struct"),
     ],
 )
