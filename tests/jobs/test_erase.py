@@ -606,7 +606,10 @@ def check_erased(warehouse: Warehouse, before: Archived) -> None:
     assert set(open_table(warehouse, TRANSFORMED).metadata.refs) == {"main", "next", "next.base"}
 
 
-def survive_kills(whole: Warehouse, tmp_path: Path, kills: int) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", [3, 30])
+def test_killed_at_many_moments(whole: Warehouse, tmp_path: Path, kills: int) -> None:
     """Each kill is at another moment; the same command finishes what it left."""
     before = Archived.of(open_table(whole, MESSAGES), "S")
     chance, moments = random.Random(kills), Counter[str]()
@@ -634,17 +637,6 @@ def survive_kills(whole: Warehouse, tmp_path: Path, kills: int) -> None:
 def _copy(warehouse: Warehouse, to: Path) -> Warehouse:
     shutil.copytree(warehouse.folder, to)
     return Warehouse(dir=to)
-
-
-@pytest.mark.slow
-def test_killed_at_three_moments(whole: Warehouse, tmp_path: Path) -> None:
-    survive_kills(whole, tmp_path, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_killed_at_thirty_moments(whole: Warehouse, tmp_path: Path) -> None:
-    survive_kills(whole, tmp_path, 30)
 
 
 JOBS_AT_WORK: dict[str, Callable[[Warehouse], Any]] = {

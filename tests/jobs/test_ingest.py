@@ -211,7 +211,7 @@ def test_a_stream_that_went_back_is_refused_with_a_subject_filter(
     stream.count(20)
     run(stream.name, subject=subject)
     for more in (5, 40):
-        stream.run(lambda js: js.delete_stream(stream.name))
+        stream.remove()
         restore(stream.server.url, folder)
         stream.count(more)
         with refused(ArchiveError, "ingest-of-other-stream"):
@@ -440,9 +440,17 @@ def start(
     )
 
 
-def survive_kills(run: Run, stream: Any, folder: Path, kills: int, *options: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kills", "options"),
+    [pytest.param(2, ("--master", "local[2]"), marks=pytest.mark.spark), (20, ())],
+    ids=["spark", "process"],
+)
+def test_killed_at_many_moments(
+    run: Run, stream: Any, tmp_path: Path, kills: int, options: tuple[str, ...]
+) -> None:
     """Kills ingests of a growing stream, each at another moment; the next must repair it."""
-    given = (run, stream.name, {"servers": stream.server.url}, folder, *options)
+    given = (run, stream.name, {"servers": stream.server.url}, tmp_path, *options)
     started = time.monotonic()
     stream.count(2000)
     whole = start(*given)
@@ -459,14 +467,3 @@ def survive_kills(run: Run, stream: Any, folder: Path, kills: int, *options: str
         process.communicate()
         result = run.checked(stream.name)
         assert result.messages == result.last_seq == stream.info().state.messages
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-def test_killed_and_run_again(run: Run, stream: Any, tmp_path: Path) -> None:
-    survive_kills(run, stream, tmp_path, 2, "--master", "local[2]")
-
-
-@pytest.mark.slow
-def test_killed_at_twenty_moments(run: Run, stream: Any, tmp_path: Path) -> None:
-    survive_kills(run, stream, tmp_path, 20)
