@@ -7,7 +7,6 @@ import contextlib
 import json
 import pickle
 import re
-import socket
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from socketserver import BaseRequestHandler, TCPServer
 from typing import Any
 from urllib.parse import urlparse
 
@@ -34,6 +34,7 @@ from tests.support.jobs import archived
 from tests.support.jwt_signing import credentials, new_key, operator_config, public, seed
 from tests.support.network import silent_after
 from tests.support.refused import refused
+from tests.support.serving import serving
 from tests.support.streams import batches_of, column_of
 
 pytestmark = pytest.mark.server
@@ -229,39 +230,29 @@ def test_certificate_files_that_cannot_be_used(
     assert str(path) in why_refused(NatsSettings(servers="nats://127.0.0.1:1", **given))
 
 
-class Eavesdropper:
+class Eavesdropper(TCPServer):
     """A server that introduces itself as it is told, and keeps whatever it gets."""
 
-    def __init__(self, info: dict[str, Any]) -> None:
+    def __init__(self, **info: Any) -> None:
         self.info = {"server_id": "S", "version": "2.15.1", "max_payload": 1048576, "headers": True,
                      "auth_required": True, "nonce": "abc"} | info  # fmt: skip
         self.got = b""
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        self.url = f"nats://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        super().__init__(("127.0.0.1", 0), Answering)
 
-    def _serve(self) -> None:
+
+class Answering(BaseRequestHandler):
+    """Its part in each connection."""
+
+    server: Eavesdropper
+
+    def handle(self) -> None:
+        self.request.settimeout(2)
         with contextlib.suppress(OSError):
-            while True:
-                client = self._listening.accept()[0]
-                client.sendall(b"INFO " + json.dumps(self.info).encode() + b"\r\n")
-                client.settimeout(2)
-                with contextlib.suppress(OSError):
-                    while data := client.recv(65536):
-                        self.got += data
-                        if b"PING" in data:
-                            client.sendall(b"PONG\r\n")
-                client.close()
-
-    def __enter__(self) -> Eavesdropper:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listening.close()
+            self.request.sendall(b"INFO " + json.dumps(self.server.info).encode() + b"\r\n")
+            while data := self.request.recv(65536):
+                self.server.got += data
+                if b"PING" in data:
+                    self.request.sendall(b"PONG\r\n")
 
 
 @pytest.mark.parametrize(
@@ -279,10 +270,10 @@ class Eavesdropper:
 def test_no_word_to_a_server_without_tls(
     certificates: Path, scheme: str, has_ca: bool, given: dict[str, str]
 ) -> None:
-    with Eavesdropper({}) as server:
+    with serving(server := Eavesdropper()):
         ca = certificates / "ca.pem" if has_ca else None
-        url = f"{scheme}://127.0.0.1:{server.port}"
-        settings = reaching(server, servers=url, connect_timeout=1, tls_ca=ca, **given)
+        url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
+        settings = NatsSettings(servers=url, connect_timeout=1, tls_ca=ca, **given)
         assert "doesn't offer TLS" in why_refused(settings)
     assert server.got == b""
 
@@ -290,10 +281,10 @@ def test_no_word_to_a_server_without_tls(
 @pytest.mark.parametrize("offer", ["tls_required", "tls_available"])
 def test_what_a_server_says_in_clear_is_not_believed(certificates: Path, offer: str) -> None:
     """It says that it has TLS, and then has none: a handshake goes out, and no credentials."""
-    with Eavesdropper({offer: True}) as server:
+    with serving(server := Eavesdropper(**{offer: True})):
         given = {"tls_ca": certificates / "ca.pem", "user": "u", "password": "sesame"}
-        url = f"tls://127.0.0.1:{server.port}"
-        why_refused(reaching(server, servers=url, connect_timeout=0.25, **given))
+        url = f"tls://127.0.0.1:{server.server_address[1]}"
+        why_refused(NatsSettings(servers=url, connect_timeout=0.25, **given))
     assert server.got.startswith(b"\x16\x03")  # a TLS record
     assert b"sesame" not in server.got
     assert b"CONNECT" not in server.got
