@@ -23,14 +23,13 @@ from tests.support.refused import refused
 
 
 @pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    found = Warehouse(dir=tmp_path / "warehouse")
-    table = add(found, 1, 2)
+def warehouse(warehouse: Warehouse) -> Warehouse:
+    table = add(warehouse, 1, 2)
     there = Archived().add(Coverage.of([(1, 2)]), NONE, {}, None).model_dump_json()
     key = "nats-transform." + Archived.key("S")
     table.transaction().set_properties({key: there}).commit_transaction()
-    open_table(found, CENSUS, create=True)
-    return found
+    open_table(warehouse, CENSUS, create=True)
+    return warehouse
 
 
 def test_a_removed_stream_can_be_ingested_again(warehouse: Warehouse) -> None:
