@@ -27,6 +27,7 @@ from tests.support.impostor import INFO_OF_STREAM, Impostor, message, serving
 from tests.support.network import silent_after
 from tests.support.programs import in_python
 from tests.support.saying import says
+from tests.support.spark_cluster import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -243,9 +244,7 @@ def peak_of(process: int) -> float:
 def test_a_head_of_10_mb(tmp_path: Path) -> None:
     """The server of reports needs no memory for what it refuses."""
     with ExitStack() as stack:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         args = [sys.executable, "-m", "orchestration.reports", str(tmp_path), "--port", str(port)]
         server = stack.enter_context(subprocess.Popen(args))
         stack.callback(server.terminate)
