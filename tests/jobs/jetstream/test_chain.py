@@ -19,8 +19,7 @@ from nats import connect
 import jobs.jetstream.chain
 from jobs.errors import JobError
 from jobs.jetstream.chain import Chain, StreamLost
-from jobs.jetstream.process import NatsServer
-from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.jetstream.process import NatsServer, nats_server
 from jobs.jetstream.stream import StreamState
 from jobs.settings.connection import NatsSettings
 from tests.support.network import network
@@ -147,7 +146,7 @@ def test_killed_at_many_moments(stream: Stream, seed: int, kills: int) -> None:
 @pytest.fixture
 def own() -> Iterator[NatsServer]:
     """A server that a test may stop."""
-    with run_nats_server() as server:
+    with nats_server() as server:
         yield server
 
 

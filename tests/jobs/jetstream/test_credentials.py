@@ -26,8 +26,7 @@ from jobs.errors import ArchiveError
 from jobs.jetstream.account import stream_origins
 from jobs.jetstream.answers import Answer
 from jobs.jetstream.connection import api, connection
-from jobs.jetstream.process import NatsServer
-from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.jetstream.process import NatsServer, nats_server
 from jobs.settings.connection import NatsSettings
 from jobs.settings.warehouse import Warehouse
 from tests.support.jobs import archived
@@ -129,7 +128,7 @@ def client_files(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def tls_server(folder: Path, config: str) -> Iterator[tuple[NatsServer, NatsSettings]]:
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         settings = reaching(server, **client_files(folder))
         fill(servers=server.url, tls=settings.tls())
         yield server, settings
@@ -183,14 +182,14 @@ def test_tls_with_a_client_certificate(certificates: Path, warehouse: Warehouse)
 def test_a_certificate_for_another_name(certificates: Path) -> None:
     """By the authority that we trust: whoever has it could answer in the place of the server."""
     config = tls_config(certificates, "verify: false").replace("server.", "elsewhere.")
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         settings = NatsSettings(servers=server.url, tls_ca=certificates / "ca.pem")
         assert "certificate is not valid for '127.0.0.1'" in why_refused(settings)
 
 
 def test_tls_before_the_first_word(certificates: Path) -> None:
     config = tls_config(certificates, "handshake_first: true\nverify: true")
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         settings = NatsSettings(servers=server.url, tls_first=True, **client_files(certificates))
         fill(servers=server.url, tls=settings.tls(), tls_handshake_first=True)
         assert read_all(settings) == ALL
@@ -292,7 +291,7 @@ def test_what_a_server_says_in_clear_is_not_believed(certificates: Path, offer: 
 
 def test_tls_where_it_is_optional_for_clients(certificates: Path) -> None:
     config = tls_config(certificates, "verify: false") + "\nallow_non_tls: true"
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         fill(servers=server.url)
         settings = NatsSettings(servers=server.url, tls_ca=certificates / "ca.pem")
 
@@ -311,7 +310,7 @@ def test_an_nkey(tmp_path: Path) -> None:
     user, other = new_key("user"), new_key("user")
     (tmp_path / "seed").write_bytes(seed(user))
     (tmp_path / "other").write_bytes(seed(other))
-    with run_nats_server(f"authorization {{ users [ {{ nkey: {public(user)} }} ] }}") as server:
+    with nats_server(f"authorization {{ users [ {{ nkey: {public(user)} }} ] }}") as server:
         fill(servers=server.url, nkeys_seed=str(tmp_path / "seed"))
         settings = NatsSettings(servers=server.url, nkey=tmp_path / "seed")
         assert read_all(settings) == ALL
@@ -335,7 +334,7 @@ OF_ACCOUNT = f"accounts {{ A {{ jetstream: enabled, users [ {{ {USER} }} ] }} }}
     ],
 )
 def test_words(config: str, given: dict[str, str]) -> None:
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         fill(servers=server.url, **given)
         assert read_all(reaching(server, **given)) == ALL
         wrong = given | {name: "wrong" for name in given if name != "user"}
@@ -362,7 +361,7 @@ def test_the_rights_that_reading_takes() -> None:
       {{ user: lister, password: p, permissions: {{ {lister} }} }}
     ] }} }}
     """
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         fill(servers=server.url, user="all", password="p")  # noqa: S106 - the config's above
         settings = reaching(server, user="reader", password="p", connect_timeout=1)  # noqa: S106
         assert read_all(settings) == ALL
@@ -407,7 +406,7 @@ def realm(tmp_path: Path) -> Realm:
 
 
 def test_credentials_files(realm: Realm) -> None:
-    with run_nats_server(realm.config()) as server:
+    with nats_server(realm.config()) as server:
         good = realm.creds("good", expires=int(time.time()) + 3600)
         fill(servers=server.url, user_credentials=str(good))
         settings = NatsSettings(servers=server.url, creds=good)
@@ -421,7 +420,7 @@ def test_credentials_files(realm: Realm) -> None:
 
 
 def test_an_account_that_expired(realm: Realm) -> None:
-    with run_nats_server(realm.config(expires=int(time.time()) - 60)) as server:
+    with nats_server(realm.config(expires=int(time.time()) - 60)) as server:
         expired = NatsSettings(servers=server.url, creds=realm.creds("user"))
         why_refused(expired, "credentials-refused")
 
@@ -437,13 +436,13 @@ def test_an_account_that_expired(realm: Realm) -> None:
 def test_a_credentials_file_that_is_none(tmp_path: Path, realm: Realm, text: str) -> None:
     path = tmp_path / "broken.creds"
     path.write_text(text, encoding="latin-1")
-    with run_nats_server(realm.config()) as server:
+    with nats_server(realm.config()) as server:
         assert str(path) in why_refused(NatsSettings(servers=server.url, creds=path))
 
 
 def test_credentials_that_expire_in_mid_read(realm: Realm) -> None:
     """The server ends the connection; we say so at once and do not wait for it to come back."""
-    with run_nats_server(realm.config()) as server:
+    with nats_server(realm.config()) as server:
         fill(servers=server.url, user_credentials=str(realm.creds("good")))
         short = realm.creds("short", expires=int(time.time()) + 4)
         nats = NatsSettings(servers=server.url, creds=short, patience=120)
@@ -479,10 +478,10 @@ def leaf_node_port(server: NatsServer) -> int:
 def test_a_domain() -> None:
     """The stream is behind a leaf node, in a domain of its own, and is read through the hub."""
     listen = "leafnodes { listen: 127.0.0.1:-1 }\njetstream { domain: hub }"
-    with run_nats_server(ACCOUNTS + listen) as hub:
+    with nats_server(ACCOUNTS + listen) as hub:
         remote = f'url: "nats://u:p@127.0.0.1:{leaf_node_port(hub)}", account: A'
         behind = f"leafnodes {{ remotes [ {{ {remote} }} ] }}\njetstream {{ domain: leaf }}"
-        with run_nats_server(ACCOUNTS + behind) as leaf:
+        with nats_server(ACCOUNTS + behind) as leaf:
             fill(servers=leaf.url, user="u", password="p")  # noqa: S106 - the config's above
             through_hub = partial(reaching, hub, user="u", password="p")  # noqa: S106 - as above
             until_it_answers(through_hub(domain="leaf"))

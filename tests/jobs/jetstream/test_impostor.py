@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,20 @@ from jobs.settings.connection import NatsSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.source import StreamSource
 from nats_transform.kernel.coverage import Coverage
-from tests.support.impostor import INFO, INFO_OF_STREAM, Impostor, message, serving
+from tests.support.impostor import (
+    INFO,
+    INFO_OF_STREAM,
+    Impostor,
+    Pieces,
+    endless,
+    message,
+    once,
+    serving,
+)
 from tests.support.jobs import archived
 from tests.support.refused import refused
 from tests.support.spark_cluster import children, family
 
-Pieces = Callable[[bytes, bytes], Iterator[bytes]]
 STATE = INFO_OF_STREAM["state"]
 
 
@@ -37,18 +45,6 @@ def reading(impostor: Impostor, folder: Path, patience: float = 5) -> None:
     with serving(impostor):
         nats = NatsSettings(servers=impostor.url, connect_timeout=2, patience=patience)
         archived(Warehouse(dir=folder / "w"), server=nats)
-
-
-def once(text: bytes) -> Pieces:
-    """Sends a text, in which `SID` stands for the number of the subscription."""
-    return lambda inbox, sid: iter([text.replace(b"SID", sid)])
-
-
-def endless(start: bytes, piece: bytes) -> Pieces:
-    """Sends a start, and then a piece again and again."""
-    return lambda inbox, sid: itertools.chain(
-        [start.replace(b"SID", sid)], itertools.repeat(piece.replace(b"SID", sid))
-    )
 
 
 REPLY = b"$JS.ACK.S.c.1.1.1.1.2"
