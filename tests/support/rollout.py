@@ -231,6 +231,18 @@ class Site:
         if step.number == shifts[0]:
             traffic.subscribe([OLD])
 
+    def up_and_down(self, steps: Sequence[Step]) -> Traffic:
+        """Take these steps, and undo them, while messages flow; none is lost or doubled."""
+        start = self.state()
+        with Traffic(self.servers).flowing() as traffic:
+            for step in steps:
+                self.up(step, traffic)
+            for step in reversed(steps):
+                self.down(step, traffic)
+        assert traffic.faults() == {}
+        assert self.state() == start
+        return traffic
+
     def _apply_and_look(self, step: Step, then: int, undo: bool = False) -> None:
         if len(self.servers) > 1 and configured(step):
             self.apply(step, undo, slice(1))
