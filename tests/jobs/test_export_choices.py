@@ -15,6 +15,7 @@ from jobs.jetstream.process import NatsServer
 from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
 from nats_transform.errors import NatsTransformError, sentence
+from tests.cases import rows
 from tests.support.backups import Entry
 from tests.support.exporting import CONFIG, MAPPING, MESSAGES, Exporting, consumer
 from tests.support.jobs import dumped, erased, ingested, sifting, transformed
@@ -176,42 +177,24 @@ def test_the_mappings_are_those_that_the_transform_recorded(made: Exporting) -> 
         made.export(mapping=None, to_backup=str(made.folder / "third" / "backup"))
 
 
-REFUSED = [
-    pytest.param({"seed": 5}, "export-other-mapping", id="another-seed"),
-    pytest.param({"original": Path("/nowhere")}, "export-not-a-stream", id="nothing"),
-    pytest.param({"original": None}, "export-without-configuration", id="no-configuration"),
-    pytest.param({"to_backup": "BACKUP"}, "new-backup-exists", id="taken"),
-    pytest.param({"to_backup": "BACKUP/backup.json"}, "new-backup-exists", id="a-file"),
-    pytest.param({"to_backup": "BACKUP/backup.json/x"}, "new-backup-unwritable", id="below-a-file"),
-    pytest.param({"to_backup": "nothing://x/y"}, "new-backup-unwritable", id="unknown-store"),
-    pytest.param({"stream": "T"}, "stream-not-archived", id="unknown-stream"),
-]
-
-
-@pytest.mark.parametrize(("given", "code"), REFUSED)
+@pytest.mark.parametrize(("given", "code"), rows("requests.yaml", "no exports"))
 def test_refused(made: Exporting, given: dict[str, Any], code: str) -> None:
-    if "BACKUP" in given.get("to_backup", ""):
-        given = given | {"to_backup": given["to_backup"].replace("BACKUP", str(made.backup))}
-    made.settings |= {name: given.pop(name) for name in ("stream",) if name in given}
+    if "to_backup" in given:
+        given = {"to_backup": given["to_backup"].replace("BACKUP", str(made.backup))}
     with refused((NatsTransformError, ValueError), code):
         made.export(**given)
     assert not Path(made.place).parent.exists() or not list(Path(made.place).parent.iterdir())
 
 
+NO_NAME = f"name: {sentence('not-a-name')}"
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ("[1]", "'list' object has no attribute"),
-        ("{", "Expecting property name"),
-        ('{"config": 5}', "should be a valid dictionary"),
-        ('{"subjects": ["a.>"]}', "name: Field required"),
-        ('{"name": "A", "subjects": 5}', "subjects: Input should be a valid list"),
-        ('{"name": "A", "subjects": ["a b"]}', "invalid subject"),
-        ('{"name": "A", "republish": "x"}', "republish: Input should be a valid dictionary"),
-        ('{"name": "A", "retention": "nope"}', "retention: Input should be 'limits'"),
-        ('{"name": "A", "max_age": "5"}', "max_age: Input should be a valid integer"),
-        ('{"name": "A/../b c"}', f"name: {sentence('not-a-name')}"),
-        ('{"name": "\\ud800"}', f"name: {sentence('not-a-name')}"),
+        *rows("requests.yaml", "no streams"),
+        ('{"name": "A/../b c"}', NO_NAME),
+        ('{"name": "\\ud800"}', NO_NAME),
     ],
 )
 def test_configurations_that_are_none(

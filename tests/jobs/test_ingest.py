@@ -36,6 +36,7 @@ from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table, snapshot_properties
 from nats_transform.kernel.coverage import Coverage
+from tests import cases
 from tests.support.archive import rows_of
 from tests.support.digest import digest_of
 from tests.support.jobs import dumped, erased
@@ -292,17 +293,7 @@ def test_a_work_queue_is_left_alone(run: Run, make_stream: Callable[..., Any]) -
     assert queue.info().state.messages == 5
 
 
-@pytest.mark.parametrize(
-    ("settings", "code"),
-    [
-        ({}, "not-one-source"),
-        ({"parquet": "a", "jsonl": "b"}, "not-both"),
-        ({"parquet": "a", "since": 9, "until": 3}, "range-ends-early"),
-        ({"parquet": "a", "since": "2026-02-01", "until": "2026-01-01"}, "range-ends-early"),
-        ({"parquet": "a", "subject": "x"}, "filter-of-dump"),
-        ({"parquet": "a", "cluster": "x", "cluster_header": "y"}, "cluster-and-header"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "code"), cases.rows("requests.yaml", "no ingests"))
 def test_settings_that_make_no_sense(settings: dict[str, Any], code: str) -> None:
     with refused(ValidationError, code):
         IngestSettings(stream="S", **settings)
