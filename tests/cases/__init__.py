@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import yaml
 
 from nats_transform import AccountMappings, Destination, Mapping
@@ -62,3 +63,8 @@ def account(mappings: dict[str, Any]) -> AccountMappings:
             for source, to in mappings.items()
         ]
     )
+
+
+def rows(name: str, group: str) -> list[Any]:
+    """The rows of a group of a file for `parametrize`: each is the arguments of its id."""
+    return [pytest.param(*row, id=id) for id, row in load(name)[group].items()]

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,11 @@ import pytest
 
 from nats_transform.backup.s2 import IDENTIFIER, LARGEST_BLOCK, chunk
 from tests.support.backups import END, archive, entry, state_of, varint
-from tests.support.impostor import INFO_OF_STREAM, Impostor, message, serving
+from tests.support.impostor import INFO_OF_STREAM, Impostor, endless, message, once, serving
 from tests.support.network import silent_after
 from tests.support.programs import in_python
 from tests.support.saying import says
+from tests.support.spark_cluster import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -154,20 +154,14 @@ def test_mappings(tmp_path: Path, block: str, lines: list[str]) -> None:
     assert code == 0, output[:1000]
 
 
-def repeated(start: bytes, piece: bytes) -> Iterator[bytes]:
-    yield start
-    while True:
-        yield piece
-
-
 PROTOCOL = {
-    "negative": lambda inbox, sid: iter([b"MSG a %b r -40\r\nx\r\n" % sid]),
-    "large": lambda inbox, sid: repeated(b"MSG a %b r 1000000000000\r\n" % sid, bytes(65_536)),
-    "line": lambda inbox, sid: repeated(b"MSG a ", b"x" * 65_536),
-    "headers": lambda inbox, sid: repeated(b"HMSG a %b r 999999 999999\r\n" % sid, bytes(65_536)),
-    "errors": lambda inbox, sid: repeated(b"", b"-ERR 'x'\r\n" * 1000),
-    "pings": lambda inbox, sid: repeated(b"", b"PING\r\n" * 1000),
-    "not-asked": lambda inbox, sid: repeated(b"", b"MSG a 99 1\r\nx\r\n" * 1000),
+    "negative": once(b"MSG a SID r -40\r\nx\r\n"),
+    "large": endless(b"MSG a SID r 1000000000000\r\n", bytes(65_536)),
+    "line": endless(b"MSG a ", b"x" * 65_536),
+    "headers": endless(b"HMSG a SID r 999999 999999\r\n", bytes(65_536)),
+    "errors": endless(b"", b"-ERR 'x'\r\n" * 1000),
+    "pings": endless(b"", b"PING\r\n" * 1000),
+    "not-asked": endless(b"", b"MSG a 99 1\r\nx\r\n" * 1000),
     "backwards": lambda inbox, sid: iter(
         message(inbox, sid, sequence, n, 5) for n, sequence in enumerate([1, 1, 2, 2, 3], 1)
     ),
@@ -243,9 +237,7 @@ def peak_of(process: int) -> float:
 def test_a_head_of_10_mb(tmp_path: Path) -> None:
     """The server of reports needs no memory for what it refuses."""
     with ExitStack() as stack:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         args = [sys.executable, "-m", "orchestration.reports", str(tmp_path), "--port", str(port)]
         server = stack.enter_context(subprocess.Popen(args))
         stack.callback(server.terminate)

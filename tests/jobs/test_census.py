@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs import gate
 from jobs.census import CENSUS
 from jobs.dry_run.subjects import archived_days, counted_census
 from jobs.errors import ArchiveError
@@ -22,8 +21,9 @@ from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import tables
 from nats_transform.mappings.subject import decode
 from nats_transform.streams.features import CARRIED
-from tests.support.archive import Row, archive, message, without_a_row
+from tests.support.archive import Row, archive, lose_a_row, message
 from tests.support.jobs import HERE, counted, dumped, ingested
+from tests.support.meanwhile import just_before
 from tests.support.refused import refused
 
 DAY = date(2026, 3, 1)
@@ -148,17 +148,12 @@ def test_counts_that_were_damaged_are_refused(
     archive(warehouse, messages())
     assert counted(warehouse).checks["hold"]
     before = found(warehouse)
-    publish = gate.publish
-
-    def damaged(spark: Any, table: Any, staged: Any, *given: Any, **more: Any) -> Any:
-        without_a_row(staged.data_files[0])
-        return publish(spark, table, staged, *given, **more)
-
-    monkeypatch.setattr(gate, "publish", damaged)
+    just_before(monkeypatch, "jobs.gate.publish", lose_a_row)
     result = counted(warehouse)
     assert result.snapshot_id is None
     assert "ExpectMessagesToBeCounted" in result.refused
     assert found(warehouse) == before
+    just_before(monkeypatch, "jobs.gate.publish", lose_a_row)
     unchecked = counted(warehouse, no_checks=True)
     assert unchecked.checks["ran"] is False
     table = tables.open_table(warehouse, CENSUS)

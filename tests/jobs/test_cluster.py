@@ -36,9 +36,15 @@ from tests.support.archive import rows_of
 from tests.support.dagster_project import empty_project
 from tests.support.killing import COUNT as COUNT_OF_WORK
 from tests.support.killing import MAPPING, Work, killing
-from tests.support.programs import in_python
+from tests.support.programs import ended, in_python, output_of
 from tests.support.saying import says
-from tests.support.spark_cluster import SPARK_HOME, Cluster, connect_server, spark_cluster
+from tests.support.spark_cluster import (
+    SPARK_HOME,
+    Cluster,
+    connect_server,
+    spark_cluster,
+    without_python_path,
+)
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow, pytest.mark.cluster]
 
@@ -58,8 +64,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = [sys.executable, *command.split()[1:], "--quiet"]
-    built = subprocess.run(build, cwd=source, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    output_of(*build, cwd=source)
     (wheel,) = (source / "build").glob("*.whl")
     return Path(shutil.move(wheel, folder / "nats_transform.zip"))
 
@@ -73,11 +78,8 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     purelib = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     # A folder named in a .pth file does not get its own .pth files read: not the checkout's.
     (purelib / "base.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     probe = "import pyspark, nats\ntry:\n    import jobs\nexcept ImportError:\n    print('bare')"
-    said = subprocess.run(
-        [python, "-c", probe], cwd=folder, env=without, capture_output=True, text=True
-    )
+    said = ended(python, "-c", probe, cwd=folder, env=without_python_path())
     assert said.stdout == "bare\n", said
     return python
 
@@ -108,12 +110,11 @@ def submit(cluster: Cluster, archive: Path, bare_python: Path) -> Submit:
         options = [word for pair in config.items() for word in ("--conf", "=".join(pair))]
         command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, *options]
         command += ["--py-files", str(archive), str(ROOT / "deploy" / "spark_job.py"), *job]
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        environment |= cluster.environment | {"PYSPARK_DRIVER_PYTHON": str(bare_python)}
+        environment = cluster.environment | {"PYSPARK_DRIVER_PYTHON": str(bare_python)}
         return subprocess.Popen(
             command,
             cwd=folder,
-            env=environment,
+            env=without_python_path() | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -424,13 +425,8 @@ def by_connect(
     python: Path, archive: Path, work: Work, url: str
 ) -> subprocess.CompletedProcess[str]:
     """A transform by a Spark Connect server."""
-    return subprocess.run(
-        [python, "-m", "nats_transform.jobs", "transform", "transform.json", "--remote", url],
-        cwd=work.folder,
-        env=os.environ | {"PYTHONPATH": str(archive)},
-        capture_output=True,
-        text=True,
-    )
+    line = ("-m", "nats_transform.jobs", "transform", "transform.json", "--remote", url)
+    return ended(python, *line, cwd=work.folder, env=os.environ | {"PYTHONPATH": str(archive)})
 
 
 def test_executors_of_a_connect_server_that_are_killed(

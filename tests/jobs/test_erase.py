@@ -26,7 +26,6 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Record
 
-from jobs import gate
 from jobs.census import CENSUS
 from jobs.dry_run.simulate import SIMULATED
 from jobs.erase import EraseResult
@@ -40,11 +39,11 @@ from jobs.maintain import maintain, remove_stream
 from jobs.settings.erase import EraseSettings
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.warehouse import staging
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import data_files, open_table
 from nats_transform.kernel.coverage import Coverage
+from tests.cases import rows
 from tests.support import disks
 from tests.support.archive import archive, message, rows_of
 from tests.support.command import nats_transform
@@ -62,6 +61,7 @@ from tests.support.jobs import (
     tried,
     verified,
 )
+from tests.support.meanwhile import just_before
 from tests.support.refused import refused
 from tests.support.rules import mappings
 from tests.support.stream_backups import back_up
@@ -274,26 +274,7 @@ def test_without_yes_nothing_changes(whole: Warehouse) -> None:
     assert SECRET not in out + err
 
 
-@pytest.mark.parametrize(
-    ("which", "count"),
-    [
-        ({"header": "User=x"}, OTHERS),
-        ({"header": f"X={SECRET}"}, 0),
-        ({"header": f"user={SECRET}"}, 0),
-        ({"header": "User="}, 0),
-        ({"header": "User=x\r\nX: 1"}, 0),
-        ({"header": "User=\udcff"}, 0),
-        ({"header": f"User={SECRET}=x"}, 0),
-        ({"header": "'; DROP TABLE messages; --=%"}, 0),
-        ({"subject": "u.*"}, 0),
-        ({"subject": "u.*.in"}, OTHERS),
-        ({"subject": "u.p1*.in"}, 0),
-        ({"seq": "5"}, 1),
-        ({"seq": "1..9223372036854775807"}, OTHERS),
-        ({"seq": "41..50"}, 0),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize(("which", "count"), rows("requests.yaml", "erasures"))
 def test_what_is_meant(warehouse: Warehouse, dump: Path, which: dict[str, str], count: int) -> None:
     ingested(warehouse, dump)
     assert erased(warehouse, yes=False, **which).messages == count
@@ -378,22 +359,7 @@ def test_illegal_subjects_are_meant_too(warehouse: Warehouse, tmp_path: Path) ->
     assert [row.subject for row in rows_of(warehouse, "S")] == [b"v..x"]
 
 
-@pytest.mark.parametrize(
-    ("which", "code"),
-    [
-        ({"subject": ""}, "not-a-filter"),
-        ({"subject": "a b"}, "not-a-filter"),
-        ({"subject": "\x1b[2J.>\n"}, "not-a-filter"),
-        ({"seq": "9..5"}, "erase-not-a-range"),
-        ({"seq": "0"}, "erase-not-a-range"),
-        ({"seq": "9223372036854775808"}, "erase-not-a-range"),
-        ({"header": "User"}, "erase-not-a-header"),
-        ({"header": "=x"}, "erase-not-a-header"),
-        ({"header": "A=1", "seq": "1"}, "not-both"),
-        ({"seq": "1", "yes": True}, "erase-without-reason"),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize(("which", "code"), rows("requests.yaml", "no erasures"))
 def test_what_cannot_be_meant(which: dict[str, Any], code: str) -> None:
     with refused(ValidationError, code):
         EraseSettings(stream="S", **which)
@@ -607,7 +573,10 @@ def check_erased(warehouse: Warehouse, before: Archived) -> None:
     assert set(open_table(warehouse, TRANSFORMED).metadata.refs) == {"main", "next", "next.base"}
 
 
-def survive_kills(whole: Warehouse, tmp_path: Path, kills: int) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", [3, 30])
+def test_killed_at_many_moments(whole: Warehouse, tmp_path: Path, kills: int) -> None:
     """Each kill is at another moment; the same command finishes what it left."""
     before = Archived.of(open_table(whole, MESSAGES), "S")
     chance, moments = random.Random(kills), Counter[str]()
@@ -637,17 +606,6 @@ def _copy(warehouse: Warehouse, to: Path) -> Warehouse:
     return Warehouse(dir=to)
 
 
-@pytest.mark.slow
-def test_killed_at_three_moments(whole: Warehouse, tmp_path: Path) -> None:
-    survive_kills(whole, tmp_path, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_killed_at_thirty_moments(whole: Warehouse, tmp_path: Path) -> None:
-    survive_kills(whole, tmp_path, 30)
-
-
 JOBS_AT_WORK: dict[str, Callable[[Warehouse], Any]] = {
     "ingest": lambda it: ingested(it, secrets(it.folder.parent / "more.jsonl", OTHERS + 10)),
     "transform": lambda it: transformed(it, OLD),
@@ -663,15 +621,12 @@ def test_a_job_that_is_about_to_publish(
 ) -> None:
     """It has asked whether its messages are there still, and they were."""
     module = "jobs.promote" if job == "promote" else "jobs.warehouse.staging"
-    commit, done = staging.commit, list[EraseResult]()
+    done = list[EraseResult]()
 
-    def late(*given: Any, **more: Any) -> int:
-        if not done:
-            monkeypatch.undo()
-            done.append(erased(whole, subject=f"u.{SECRET}.>", seq=None))
-        return commit(*given, **more)
+    def erase(*_: Any) -> None:
+        done.append(erased(whole, subject=f"u.{SECRET}.>", seq=None))
 
-    monkeypatch.setattr(f"{module}.commit", late)
+    just_before(monkeypatch, f"{module}.commit", erase)
     if job == "ingest":  # it tries again
         JOBS_AT_WORK[job](whole)
     else:
@@ -691,14 +646,7 @@ def test_a_transform_of_another_day_that_has_a_quarantine(
     """The lists of files that it has read are gone; nothing is damaged."""
     odd = sifting("odd", lambda seq: seq % 2)
     transformed(whole, OLD, sift=odd)
-    publish = gate.publish
-
-    def late(*given: Any, **more: Any) -> Any:
-        monkeypatch.undo()
-        erased(whole, seq=f"{OTHERS}")
-        return publish(*given, **more)
-
-    monkeypatch.setattr(gate, "publish", late)
+    just_before(monkeypatch, "jobs.gate.publish", lambda *_: erased(whole, seq=f"{OTHERS}"))
     with pytest.raises(ConcurrentWrite):
         transformed(whole, OLD, sift=odd, first_day=DAY)
     transformed(whole, OLD, sift=odd, first_day=DAY)

@@ -35,14 +35,11 @@ def from_a_worker(error: Exception) -> Exception:
 @pytest.mark.parametrize(
     ("raised", "kind"),
     [
-        pytest.param(
-            ArchiveError("server-does-not-answer", where="hub"), ArchiveError, id="of the jobs"
-        ),
-        pytest.param(
-            ApiError("server-does-not-answer", where="hub"), ApiError, id="of a wing of the jobs"
-        ),
-        pytest.param(KernelUnavailable("offsets-broken"), JobError, id="of the library"),
+        (ArchiveError("server-does-not-answer", where="hub"), ArchiveError),
+        (ApiError("server-does-not-answer", where="hub"), ApiError),
+        (KernelUnavailable("offsets-broken"), JobError),
     ],
+    ids=["of the jobs", "of a wing of the jobs", "of the library"],
 )
 def test_an_error_of_a_worker(raised: NatsTransformError, kind: type[JobError]) -> None:
     found = job_error(from_a_worker(raised))
@@ -74,27 +71,20 @@ def test_what_is_not_ours_is_its_cause_on_one_line(text: str) -> None:
         raise job_error(PythonException(f"{text}{from_a_worker(ValueError('planted'))}"))
 
 
+NO_FILE = "No such file or directory"
+REFUSED = "Connect call failed ('127.0.0.1', 4222)"
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        pytest.param(
-            FileNotFoundError(2, "No such file or directory", "a/b"),
-            "No such file or directory: a/b",
-            id="file",
-        ),
-        pytest.param(
-            ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 4222)"),
-            "Connection refused",
-            id="of asyncio",
-        ),
-        pytest.param(
-            socket.gaierror(-2, "Name or service not known"),
-            "Name or service not known",
-            id="name of a host",
-        ),
-        pytest.param(ssl.SSLError(1, "[SSL] bad certificate"), "bad certificate", id="of OpenSSL"),
-        pytest.param(OSError("access denied"), "access denied", id="without a number"),
+        (FileNotFoundError(2, NO_FILE, "a/b"), f"{NO_FILE}: a/b"),
+        (ConnectionRefusedError(111, REFUSED), "Connection refused"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (ssl.SSLError(1, "[SSL] bad certificate"), "bad certificate"),
+        (OSError("access denied"), "access denied"),
     ],
+    ids=["file", "of asyncio", "name of a host", "of OpenSSL", "without a number"],
 )
 def test_an_error_of_the_system_is_told_in_words(error: OSError, told: str) -> None:
     assert text_of(error).endswith(told)

@@ -15,24 +15,32 @@ from jobs.jetstream.process import NatsServer
 from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
 from nats_transform.errors import NatsTransformError, sentence
+from tests.cases import rows
 from tests.support.backups import Entry
 from tests.support.exporting import CONFIG, MAPPING, MESSAGES, Exporting, consumer
 from tests.support.jobs import dumped, erased, ingested, sifting, transformed
 from tests.support.refused import refused
 from tests.support.stream_backups import restore
 
+Make = Callable[..., Exporting]
+
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Exporting]:
+def make(tmp_path: Path) -> Make:
     return lambda *given, **consumers: Exporting(tmp_path, *given, **consumers)
+
+
+@pytest.fixture
+def made(make: Make) -> Exporting:
+    """One with the usual mapping, and no consumer."""
+    return make()
 
 
 def renamed(subjects: dict[bytes, bytes], *, drop: int = 0) -> list[Entry]:
     return [(subjects.get(m[0], m[0]), *m[1:]) for m in MESSAGES if m[2] != drop]
 
 
-def test_messages_keep_all_but_their_subjects(make: Callable[..., Exporting]) -> None:
-    made = make()
+def test_messages_keep_all_but_their_subjects(made: Exporting) -> None:
     result = made.export()
     head, messages = made.exported()
     assert messages == renamed({b"a.1": b"v2.a.1", b"a.2": b"v2.a.2"})
@@ -49,7 +57,7 @@ LOST = {"b.x": [{"subject": "b.x", "weight": 1}]}
 INVALID = {"c.*": [{"subject": "c.{{split(1,-)}}"}]}
 
 
-def test_lost_messages_leave_gaps(make: Callable[..., Exporting]) -> None:
+def test_lost_messages_leave_gaps(make: Make) -> None:
     made = make(LOST)
     result = made.export()
     assert made.exported()[1] == renamed({}, drop=14)
@@ -57,16 +65,13 @@ def test_lost_messages_leave_gaps(make: Callable[..., Exporting]) -> None:
 
 
 @pytest.mark.parametrize("seq", ["15..5000", "40..5000"])
-def test_sequences_erased_in_advance_are_not_the_end(
-    make: Callable[..., Exporting], seq: str
-) -> None:
+def test_sequences_erased_in_advance_are_not_the_end(made: Exporting, seq: str) -> None:
     """The stream that is restored goes on where the one in the archive ended."""
-    made = make()
     assert erased(made.warehouse, seq=seq).refused is None
     assert made.export(mapping=None).last_seq == 25
 
 
-def test_gaps_can_be_closed(make: Callable[..., Exporting]) -> None:
+def test_gaps_can_be_closed(make: Make) -> None:
     made = make(LOST, all=consumer())
     result = made.export(gaps="close")
     head, messages = made.exported()
@@ -77,7 +82,7 @@ def test_gaps_can_be_closed(make: Callable[..., Exporting]) -> None:
 
 
 @pytest.mark.parametrize(("choice", "kept"), [("keep", renamed({})), ("gap", renamed({}, drop=15))])
-def test_invalid_messages(make: Callable[..., Exporting], choice: str, kept: list[Entry]) -> None:
+def test_invalid_messages(make: Make, choice: str, kept: list[Entry]) -> None:
     made = make(INVALID)
     with refused(JobError, "export-illegal-subjects", messages="1 message", stream="S"):
         made.export()
@@ -91,7 +96,7 @@ def test_invalid_messages(make: Callable[..., Exporting], choice: str, kept: lis
     ("messages", "kind"), [("transformed", "illegal"), ("archived", "original")]
 )
 def test_illegal_archived_subjects(
-    make: Callable[..., Exporting], nats_server: NatsServer, messages: str, kind: str
+    make: Make, nats_server: NatsServer, messages: str, kind: str
 ) -> None:
     """As a stream's subject transform stores them; a server restores them, too."""
     illegal = [b"b..17", b".", b"b.x y", b"b.*", b">"]
@@ -107,7 +112,7 @@ def test_illegal_archived_subjects(
     assert (state.messages, state.last) == (len(MESSAGES) + len(more), 25)
 
 
-def test_consumers_without_the_same_messages_are_left_out(make: Callable[..., Exporting]) -> None:
+def test_consumers_without_the_same_messages_are_left_out(make: Make) -> None:
     """`b.x` and `b.y` become one subject with `d`, so a filter on `d` cannot tell them apart."""
     merged = {"d": [{"subject": "b.x"}]}
     made = make(
@@ -122,9 +127,7 @@ def test_consumers_without_the_same_messages_are_left_out(make: Callable[..., Ex
     assert json.loads(made.exported()[0].consumers["a"]) == consumer("a.1", "a.2")
 
 
-def test_filters_are_mapped_and_pending_messages_that_are_gone_are_forgotten(
-    make: Callable[..., Exporting],
-) -> None:
+def test_filters_are_mapped_and_pending_messages_that_are_gone_are_forgotten(make: Make) -> None:
     pending = {n: {"Sequence": int(n), "Timestamp": 1} for n in ("12", "14")}
     mapping = MAPPING | LOST
     one = consumer("a.2", pending={"12": pending["12"]})
@@ -139,10 +142,9 @@ def test_filters_are_mapped_and_pending_messages_that_are_gone_are_forgotten(
     assert found["lost"]["state"]["ack_floor"] == found["lost"]["state"]["delivered"]
 
 
-def test_a_configuration_of_ones_own(make: Callable[..., Exporting], tmp_path: Path) -> None:
+def test_a_configuration_of_ones_own(made: Exporting, tmp_path: Path) -> None:
     own = tmp_path / "own.json"
     own.write_text(json.dumps({"config": {"name": "NEW", "subjects": ["v2.>", "b.x"]}}))
-    made = make()
     result = made.export(config=own, original=None, mapping=None)
     assert (result.name, result.subjects, result.consumers) == ("NEW", ["v2.>", "b.x"], [])
     assert [f.message.split(":")[0] for f in result.findings] == [
@@ -159,14 +161,13 @@ def test_a_configuration_of_ones_own(make: Callable[..., Exporting], tmp_path: P
         ),
     ],
 )
-def test_a_part_of_a_stream(make: Callable[..., Exporting], given: Any, message: str) -> None:
+def test_a_part_of_a_stream(make: Make, given: Any, message: str) -> None:
     result = make(ingested=given).export()
     assert [finding.code for finding in result.findings] == ["partial"]
     assert re.search(message, result.findings[0].message)
 
 
-def test_the_mappings_are_those_that_the_transform_recorded(make: Callable[..., Exporting]) -> None:
-    made = make()
+def test_the_mappings_are_those_that_the_transform_recorded(made: Exporting) -> None:
     wanted = made.export()
     found = made.export(mapping=None, to_backup=str(made.folder / "again" / "backup"))
     assert (found.digest, found.subjects) == (wanted.digest, wanted.subjects)
@@ -176,51 +177,31 @@ def test_the_mappings_are_those_that_the_transform_recorded(make: Callable[..., 
         made.export(mapping=None, to_backup=str(made.folder / "third" / "backup"))
 
 
-REFUSED = [
-    pytest.param({"seed": 5}, "export-other-mapping", id="another-seed"),
-    pytest.param({"original": Path("/nowhere")}, "export-not-a-stream", id="nothing"),
-    pytest.param({"original": None}, "export-without-configuration", id="no-configuration"),
-    pytest.param({"to_backup": "BACKUP"}, "new-backup-exists", id="taken"),
-    pytest.param({"to_backup": "BACKUP/backup.json"}, "new-backup-exists", id="a-file"),
-    pytest.param({"to_backup": "BACKUP/backup.json/x"}, "new-backup-unwritable", id="below-a-file"),
-    pytest.param({"to_backup": "nothing://x/y"}, "new-backup-unwritable", id="unknown-store"),
-    pytest.param({"stream": "T"}, "stream-not-archived", id="unknown-stream"),
-]
-
-
-@pytest.mark.parametrize(("given", "code"), REFUSED)
-def test_refused(make: Callable[..., Exporting], given: dict[str, Any], code: str) -> None:
-    made = make()
-    if "BACKUP" in given.get("to_backup", ""):
-        given = given | {"to_backup": given["to_backup"].replace("BACKUP", str(made.backup))}
-    made.settings |= {name: given.pop(name) for name in ("stream",) if name in given}
+@pytest.mark.parametrize(("given", "code"), rows("requests.yaml", "no exports"))
+def test_refused(made: Exporting, given: dict[str, Any], code: str) -> None:
+    if "to_backup" in given:
+        given = {"to_backup": given["to_backup"].replace("BACKUP", str(made.backup))}
     with refused((NatsTransformError, ValueError), code):
         made.export(**given)
     assert not Path(made.place).parent.exists() or not list(Path(made.place).parent.iterdir())
 
 
+NO_NAME = f"name: {sentence('not-a-name')}"
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ("[1]", "'list' object has no attribute"),
-        ("{", "Expecting property name"),
-        ('{"config": 5}', "should be a valid dictionary"),
-        ('{"subjects": ["a.>"]}', "name: Field required"),
-        ('{"name": "A", "subjects": 5}', "subjects: Input should be a valid list"),
-        ('{"name": "A", "subjects": ["a b"]}', "invalid subject"),
-        ('{"name": "A", "republish": "x"}', "republish: Input should be a valid dictionary"),
-        ('{"name": "A", "retention": "nope"}', "retention: Input should be 'limits'"),
-        ('{"name": "A", "max_age": "5"}', "max_age: Input should be a valid integer"),
-        ('{"name": "A/../b c"}', f"name: {sentence('not-a-name')}"),
-        ('{"name": "\\ud800"}', f"name: {sentence('not-a-name')}"),
+        *rows("requests.yaml", "no streams"),
+        ('{"name": "A/../b c"}', NO_NAME),
+        ('{"name": "\\ud800"}', NO_NAME),
     ],
 )
 def test_configurations_that_are_none(
-    make: Callable[..., Exporting], tmp_path: Path, document: str, message: str
+    made: Exporting, tmp_path: Path, document: str, message: str
 ) -> None:
     own = tmp_path / "own.json"
     own.write_text(document)
-    made = make()
     for given in ({"config": own}, {"original": own}):
         with refused(JobError, "export-not-a-stream", path=own) as caught:
             made.export(**given)
@@ -228,16 +209,14 @@ def test_configurations_that_are_none(
     assert not Path(made.place).parent.exists()
 
 
-def test_days_that_are_not_transformed(make: Callable[..., Exporting], tmp_path: Path) -> None:
-    made = make()
+def test_days_that_are_not_transformed(made: Exporting, tmp_path: Path) -> None:
     later = {"seq": 26, "ts": "2024-03-09T16:00:00Z", "subject": "a.9"}
     ingested(made.warehouse, dumped(tmp_path / "later.jsonl", [later]))
     with refused(JobError, "export-untransformed", messages=6, transformed=5):
         made.export()
 
 
-def test_messages_in_quarantine(make: Callable[..., Exporting]) -> None:
-    made = make()
+def test_messages_in_quarantine(made: Exporting) -> None:
     transformed(made.warehouse, made.mapping, sift=sifting("by number", lambda seq: seq == 14))
     with refused(JobError, "export-untransformed", messages=5, transformed=4):
         made.export()

@@ -22,9 +22,10 @@ from jobs.warehouse.tables import data_files, open_catalog, open_table, snapshot
 from tests.expectations import tables as made
 from tests.expectations.tables import Change
 from tests.expectations.test_mutations import CHANGED, TRANSFORMED_CHANGES
-from tests.support.archive import archive, without_a_row
+from tests.support.archive import archive, lose_a_row, without_a_row
 from tests.support.command import nats_transform, printed
 from tests.support.jobs import dumped
+from tests.support.meanwhile import just_before
 
 
 @pytest.fixture(scope="module")
@@ -113,15 +114,8 @@ def dump(tmp_path: Path) -> tuple[str, ...]:
 def test_an_ingest_is_refused_by_the_same_gate(
     dump: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish = gate.publish
-
-    def damaged(spark: Any, table: Any, staged: Any, *given: Any, **more: Any) -> Any:
-        without_a_row(staged.data_files[0])
-        return publish(spark, table, staged, *given, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(gate, "publish", damaged)
-        code, out, error = nats_transform(*dump, "--json")
+    just_before(monkeypatch, "jobs.gate.publish", lose_a_row)
+    code, out, error = nats_transform(*dump, "--json")
     document = json.loads(out)
     assert code == 1
     assert (document["added"], document["messages"], document["snapshot_id"]) == (0, 0, None)

@@ -36,6 +36,7 @@ from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table, snapshot_properties
 from nats_transform.kernel.coverage import Coverage
+from tests import cases
 from tests.support.archive import rows_of
 from tests.support.digest import digest_of
 from tests.support.jobs import dumped, erased
@@ -211,7 +212,7 @@ def test_a_stream_that_went_back_is_refused_with_a_subject_filter(
     stream.count(20)
     run(stream.name, subject=subject)
     for more in (5, 40):
-        stream.run(lambda js: js.delete_stream(stream.name))
+        stream.remove()
         restore(stream.server.url, folder)
         stream.count(more)
         with refused(ArchiveError, "ingest-of-other-stream"):
@@ -292,17 +293,7 @@ def test_a_work_queue_is_left_alone(run: Run, make_stream: Callable[..., Any]) -
     assert queue.info().state.messages == 5
 
 
-@pytest.mark.parametrize(
-    ("settings", "code"),
-    [
-        ({}, "not-one-source"),
-        ({"parquet": "a", "jsonl": "b"}, "not-both"),
-        ({"parquet": "a", "since": 9, "until": 3}, "range-ends-early"),
-        ({"parquet": "a", "since": "2026-02-01", "until": "2026-01-01"}, "range-ends-early"),
-        ({"parquet": "a", "subject": "x"}, "filter-of-dump"),
-        ({"parquet": "a", "cluster": "x", "cluster_header": "y"}, "cluster-and-header"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "code"), cases.rows("requests.yaml", "no ingests"))
 def test_settings_that_make_no_sense(settings: dict[str, Any], code: str) -> None:
     with refused(ValidationError, code):
         IngestSettings(stream="S", **settings)
@@ -440,9 +431,17 @@ def start(
     )
 
 
-def survive_kills(run: Run, stream: Any, folder: Path, kills: int, *options: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kills", "options"),
+    [pytest.param(2, ("--master", "local[2]"), marks=pytest.mark.spark), (20, ())],
+    ids=["spark", "process"],
+)
+def test_killed_at_many_moments(
+    run: Run, stream: Any, tmp_path: Path, kills: int, options: tuple[str, ...]
+) -> None:
     """Kills ingests of a growing stream, each at another moment; the next must repair it."""
-    given = (run, stream.name, {"servers": stream.server.url}, folder, *options)
+    given = (run, stream.name, {"servers": stream.server.url}, tmp_path, *options)
     started = time.monotonic()
     stream.count(2000)
     whole = start(*given)
@@ -459,14 +458,3 @@ def survive_kills(run: Run, stream: Any, folder: Path, kills: int, *options: str
         process.communicate()
         result = run.checked(stream.name)
         assert result.messages == result.last_seq == stream.info().state.messages
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-def test_killed_and_run_again(run: Run, stream: Any, tmp_path: Path) -> None:
-    survive_kills(run, stream, tmp_path, 2, "--master", "local[2]")
-
-
-@pytest.mark.slow
-def test_killed_at_twenty_moments(run: Run, stream: Any, tmp_path: Path) -> None:
-    survive_kills(run, stream, tmp_path, 20)

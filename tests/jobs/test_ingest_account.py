@@ -11,29 +11,13 @@ from nats.js.api import StreamSource
 from jobs.jetstream.account import fits, stream_origins
 from jobs.jetstream.process import NatsServer
 from jobs.settings.connection import NatsSettings
+from tests.cases import rows
 from tests.support.command import nats_transform
 from tests.support.saying import says
 from tests.support.streams import Stream, new_stream
 
 
-@pytest.mark.parametrize(
-    ("stream", "patterns", "expected"),
-    [
-        ("ORDERS", ["ORDERS"], True),
-        ("ORDERS2", ["ORDERS"], False),
-        ("EU_ORDERS", ["ORDERS", "EU_*"], True),
-        ("ORDERS", ["*"], True),
-        ("KV_users", ["*"], False),  # a bucket is asked for by name
-        ("OBJ_files", ["*_files"], False),
-        ("KV_users", ["KV_*"], True),
-        ("A[1]?", ["A[1]?"], True),  # only * is no text
-        ("A1x", ["A[1]?"], False),
-        ("a.*", ["a.*"], True),
-        ("axb", ["a.*"], False),
-        ("EU\nX", ["EU*"], True),
-        ("ORDERS", [], False),
-    ],
-)
+@pytest.mark.parametrize(("stream", "patterns", "expected"), rows("requests.yaml", "patterns"))
 def test_fits(stream: str, patterns: list[str], expected: bool) -> None:
     assert fits(stream, patterns) is expected
 

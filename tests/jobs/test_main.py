@@ -67,48 +67,37 @@ def test_the_operations_page_names_every_job() -> None:
     assert sorted(re.split(", | and ", names)) == sorted(JOBS)
 
 
-WRONG_USE = [
-    pytest.param(["sing"], {}, "error: Invalid value for '{ingest|", id="no such job"),
-    pytest.param(
-        ["census", "none.json"],
+S = {"stream": "S"}
+# Arguments, settings, and the beginning of what is said.
+WRONG_USE = {
+    "no such job": ("sing", {}, "Invalid value for '{ingest|"),
+    "no such file": (
+        "census none.json",
         {},
-        "error: Invalid value for 'SETTINGS.json': 'none.json': No such file",
-        id="no such file",
+        "Invalid value for 'SETTINGS.json': 'none.json': No such file",
     ),
-    pytest.param(["census"], "{", "error: Invalid JSON: EOF", id="not JSON"),
-    pytest.param(["census"], {}, "error: stream: Field required", id="field missing"),
-    pytest.param(
-        ["census"],
-        {"stream": "S", "strem": "T"},
-        "error: strem: Extra inputs are not permitted",
-        id="unknown field",
+    "not JSON": ("census", "{", "Invalid JSON: EOF"),
+    "field missing": ("census", {}, "stream: Field required"),
+    "unknown field": ("census", S | {"strem": "T"}, "strem: Extra inputs are not permitted"),
+    "no page": ("census --report page.html", S, sentence("job-without-page", job="census")),
+    "no folder for the page": (
+        "audit --report none/page.html",
+        S | {"mapping": "m.conf"},
+        sentence("output-unwritable", what="the report", path="none/page.html", why=""),
     ),
-    pytest.param(
-        ["census", "--report", "page.html"],
-        {"stream": "S"},
-        f"error: {sentence('job-without-page', job='census')}",
-        id="no page",
+    "no such level": (
+        "dry-run --fail-on outside",
+        S | {"candidate": "m.conf"},
+        sentence("job-fail-on", job="dry-run", levels="error, warning, info, never"),
     ),
-    pytest.param(
-        ["audit", "--report", "none/page.html"],
-        {"stream": "S", "mapping": "m.conf"},
-        f"error: {sentence('output-unwritable', what='the report', path='none/page.html', why='')}",
-        id="no folder for the page",
-    ),
-    pytest.param(
-        ["dry-run", "--fail-on", "outside"],
-        {"stream": "S", "candidate": "m.conf"},
-        f"error: {sentence('job-fail-on', job='dry-run', levels='error, warning, info, never')}",
-        id="no such level",
-    ),
-]
+}
 
 
-@pytest.mark.parametrize(("arguments", "given", "said"), WRONG_USE)
-def test_wrong_use_is_one_line(run: Run, arguments: list[str], given: object, said: str) -> None:
-    ended = run(*arguments, given=given)
+@pytest.mark.parametrize(("line", "given", "said"), WRONG_USE.values(), ids=WRONG_USE)
+def test_wrong_use_is_one_line(run: Run, line: str, given: object, said: str) -> None:
+    ended = run(*line.split(), given=given)
     assert (ended.code, ended.output) == (2, "")
-    assert ended.errors.startswith(said)
+    assert ended.errors.startswith(f"error: {said}")
     assert ended.errors.count("\n") == 1
 
 

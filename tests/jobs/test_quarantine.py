@@ -18,6 +18,7 @@ from jobs.warehouse.tables import find_table, open_table
 from tests.support.archive import sequences
 from tests.support.jobs import Sift, dumped, ingested, sifting, transformed, verified
 from tests.support.killing import MAPPING
+from tests.support.meanwhile import just_before
 from tests.support.programs import in_python
 from tests.support.refused import refused
 
@@ -143,14 +144,7 @@ def test_a_quarantine_is_taken_back_if_the_table_changed_meanwhile(
     left: tuple[list[int], list[int]],
 ) -> None:
     run(folder, first)
-    publish = staging.publish
-
-    def overtaken(table: Any, *given: Any, **more: Any) -> int:
-        monkeypatch.setattr(staging, "publish", publish)
-        other(folder)
-        return publish(table, *given, **more)
-
-    monkeypatch.setattr(staging, "publish", overtaken)
+    just_before(monkeypatch, "jobs.warehouse.staging.publish", lambda *_: other(folder))
     with pytest.raises(ConcurrentWrite):
         run(folder, sift_more)
     assert in_tables(folder) == left

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,18 +18,18 @@ from nats_transform.kernel.coverage import NONE, Coverage
 from tests.jobs.warehouse.test_folder import add, sequences
 from tests.support.command import nats_transform
 from tests.support.jobs import counted, transformed
+from tests.support.meanwhile import just_before
 from tests.support.refused import refused
 
 
 @pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    found = Warehouse(dir=tmp_path / "warehouse")
-    table = add(found, 1, 2)
+def warehouse(warehouse: Warehouse) -> Warehouse:
+    table = add(warehouse, 1, 2)
     there = Archived().add(Coverage.of([(1, 2)]), NONE, {}, None).model_dump_json()
     key = "nats-transform." + Archived.key("S")
     table.transaction().set_properties({key: there}).commit_transaction()
-    open_table(found, CENSUS, create=True)
-    return found
+    open_table(warehouse, CENSUS, create=True)
+    return warehouse
 
 
 def test_a_removed_stream_can_be_ingested_again(warehouse: Warehouse) -> None:
@@ -80,14 +78,7 @@ def test_what_was_made_of_it_meanwhile_is_not_published(
     Path("m.conf").write_text("mappings { a: b }")
     assert nats_transform("ingest", "--stream", "S", "--jsonl", "a.jsonl")[0] == 0
     here = Warehouse(dir=tmp_path / "warehouse")
-    module, _, name = moment.rpartition(".")
-    function = getattr(import_module(module), name)
-
-    def late(*given: Any, **more: Any) -> Any:
-        remove_stream(here, "S")
-        return function(*given, **more)
-
-    monkeypatch.setattr(moment, late)
+    just_before(monkeypatch, moment, lambda *_: remove_stream(here, "S"))
     with refused(ConcurrentWrite, "rows-removed-meanwhile", table="nats.messages"):
         job(here)
     assert data_files(open_table(here, table), "S") == []

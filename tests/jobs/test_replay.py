@@ -157,8 +157,7 @@ def test_a_target_that_removes_messages_in_mid_run(tables: Tables, stream: Any) 
     def limit() -> None:
         while stream.info().state.messages < 300:
             time.sleep(0.01)
-        config = stream.info().config.evolve(max_msgs=50)
-        stream.run(lambda js: js.update_stream(config=config))
+        stream.update(max_msgs=50)
 
     with ThreadPoolExecutor() as pool:
         limited = pool.submit(limit)
@@ -220,11 +219,10 @@ def test_a_target_that_loses_what_it_stored(
         async def settle(self) -> None:
             await super().settle()
             if losses:
-                last, config = stream.info().state.last_seq, stream.info().config
+                last = stream.info().state.last_seq
                 stream.delete(*range(last, last - losses.pop(), -1))
                 if limit:
-                    config = config.evolve(max_msgs=limit)
-                    stream.run(lambda js: js.update_stream(config=config))
+                    stream.update(max_msgs=limit)
                 raise StreamLost("refused", reason="it lost stored messages")
 
     monkeypatch.setattr("jobs.replay.Chain", Losing)
@@ -317,8 +315,7 @@ def test_a_target_without_room_gets_nothing(tables: Tables, make_stream: Any) ->
         text = reasons(run(archive, target, dry_run=dry_run))["room"]
         assert "has room for 3 more messages (max_msgs), but 4 would come" in text
     assert target.info().state.last_seq == 1
-    config = target.info().config.evolve(max_msgs=5)
-    target.run(lambda js: js.update_stream(config=config))
+    target.update(max_msgs=5)
     assert run(archive, target).sent == 4
 
 

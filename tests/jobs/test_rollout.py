@@ -19,7 +19,7 @@ from jobs.jetstream.process import nats_server
 from tests.support import command
 from tests.support.clients import settled
 from tests.support.command import nats_transform
-from tests.support.rollout import NEW, OLD, Site, Traffic, connected, monitor, site
+from tests.support.rollout import NEW, OLD, Site, connected, monitor, site
 from tests.support.saying import says
 from tests.support.spark_cluster import free_port
 
@@ -38,14 +38,7 @@ def test_no_message_is_lost_or_doubled(account: Site) -> None:
     """Up all steps and down again; every step is verified before and after it is taken."""
     steps = account.plan.steps
     assert [step.phase for step in steps] == ["expand"] * 4 + ["shift"] * 2 + ["contract"] * 4
-    start = account.state()
-    with Traffic(account.servers).flowing() as traffic:
-        for step in steps:
-            account.up(step, traffic)
-        for step in reversed(steps):
-            account.down(step, traffic)
-    assert traffic.faults() == {}
-    assert account.state() == start
+    traffic = account.up_and_down(steps)
     assert traffic.came_under(OLD) == set(traffic.subjects)
     # The plan gives the new subjects their old name in the other account.
     assert traffic.came_under(NEW) == set(traffic.subjects) - {"import"}

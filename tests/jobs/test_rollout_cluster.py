@@ -25,15 +25,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.mark.parametrize("last", range(1, STEPS + 1))
 def test_up_to_a_step_and_back(cluster: Site, last: int) -> None:
     """Every step is verified before and after it is taken, and so is the way back from it."""
-    steps = cluster.plan.steps[:last]
-    start = cluster.state()
-    with Traffic(cluster.servers).flowing() as traffic:
-        for step in steps:
-            cluster.up(step, traffic)
-        for step in reversed(steps):
-            cluster.down(step, traffic)
-    assert traffic.faults() == {}
-    assert cluster.state() == start
+    cluster.up_and_down(cluster.plan.steps[:last])
     assert cluster.verify(0)[0] == 0
 
 

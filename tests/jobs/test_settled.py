@@ -26,7 +26,9 @@ from tests.conformance.test_headers import counts
 from tests.conformance.test_regrets import Side
 from tests.conformance.test_stream_features import CONFIG, publish, shop
 from tests.support.awaiting import awaited
-from tests.support.command import nats_transform
+from tests.support.command import printed
+from tests.support.command import refused as refused_command
+from tests.support.files import write_files, written
 from tests.support.refused import refused
 from tests.support.rollout import monitor
 from tests.support.saying import says
@@ -180,24 +182,18 @@ async def test_a_counter_without_its_history(server: NatsServer) -> None:
         assert "max_msgs_per_subject" in line
 
 
-def write_plan(folder: Path) -> None:
-    for name, text in files(PLAN, {}).items():
-        file = folder / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
+def verify(plan: Path, step: str, *more: str) -> str:
+    return printed("verify", "--plan", plan, "--step", step, *more)
 
 
 @pytest.mark.parametrize("step", ["1", "2"])
 def test_a_probe_says_what_it_does_not_show(tmp_path: Path, step: str) -> None:
     """Also where a step is to be undone that gave schedules new names: they need not be settled."""
-    write_plan(tmp_path)
+    write_files(tmp_path, files(PLAN, {}))
     mappings = "\n" + mappings_block({"jobs.*": NEW["jobs.*"]})  # and none of the others
     with nats_server(CONFIG % mappings) as running:
-        code, out, err = nats_transform(
-            *("verify", "--plan", str(tmp_path), "--step", step, "--undo"),
-            *("--server", running.url, "--user", "shop", "--password", "p", "--probe", "jobs.x"),
-        )
-    assert (code, err) == (0, "")
+        login = ("--server", running.url, "--user", "shop", "--password", "p")
+        out = verify(tmp_path, step, "--undo", *login, "--probe", "jobs.x")
     unseen = "not looked at: mappings SHOP of two.*, mappings SHOP of visits.*"
     assert unseen in out
 
@@ -208,19 +204,15 @@ def test_a_probe_says_what_it_does_not_show(tmp_path: Path, step: str) -> None:
     ids=["nothing", "counters"],
 )
 def test_a_step_that_cannot_be_seen(tmp_path: Path, step: str, cure: str) -> None:
-    write_plan(tmp_path)
-    (tmp_path / "server.conf").write_text(CONFIG % "\nmappings {}")
-    code, out, err = nats_transform(
-        *("verify", "--plan", str(tmp_path), "--step", step),
-        *("--config", str(tmp_path / "server.conf")),
-    )
-    assert (code, out) == (2, "")
+    write_files(tmp_path, files(PLAN, {}))
+    conf = written(tmp_path / "server.conf", CONFIG % "\nmappings {}")
+    err = refused_command("verify", "--plan", tmp_path, "--step", step, "--config", conf)
     assert says(err, "step-unseen", step=step, cures=cure)
 
 
 def test_the_monitor_of_one_cluster_shows_no_other(tmp_path: Path) -> None:
     """Clusters that gateways connect have mappings of their own."""
-    write_plan(tmp_path)
+    write_files(tmp_path, files(PLAN, {}))
     port, account = free_port(), CONFIG % ("\n" + mappings_block(NEW))
     account = account.replace("jetstream: enabled,", "") + "\njetstream: false"
 
@@ -231,19 +223,15 @@ def test_the_monitor_of_one_cluster_shows_no_other(tmp_path: Path) -> None:
             f'{{ name: A, urls: ["nats://127.0.0.1:{port}"] }}] }}'
         )
 
-    def verify(*servers: NatsServer) -> str:
-        monitors = [text for one in servers for text in ("--monitor", monitor(one))]
-        code, out, err = nats_transform(
-            *("verify", "--plan", str(tmp_path), "--step", "1", *monitors)
-        )
-        assert (code, err) == (0, "")
-        return out
+    def shown(*servers: NatsServer) -> str:
+        monitors = (text for one in servers for text in ("--monitor", monitor(one)))
+        return verify(tmp_path, "1", *monitors)
 
     with nats_server(cluster("A", port)) as one, nats_server(cluster("B", -1)) as two:
         until = time.monotonic() + 20
-        while "not looked at: mappings SHOP on cluster B" not in (out := verify(one)):
+        while "not looked at: mappings SHOP on cluster B" not in (out := shown(one)):
             assert time.monotonic() < until, out
-        assert "cluster" not in verify(one, two)
+        assert "cluster" not in shown(one, two)
 
 
 def test_a_subject_is_never_an_option_or_a_template_of_a_command(server: NatsServer) -> None:

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.frames import read
-from jobs import gate
 from jobs.errors import ArchiveError, ConcurrentWrite
 from jobs.files.division import plan
 from jobs.session import Spark
@@ -33,6 +32,7 @@ from nats_transform.mappings.subject import encode
 from nats_transform.spark import digest
 from tests.support.archive import Row, archive, message
 from tests.support.jobs import HERE
+from tests.support.meanwhile import just_before
 from tests.support.refused import refused
 from tests.support.rules import mappings as account
 
@@ -146,15 +146,8 @@ def test_days_that_someone_else_changed(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive(warehouse, messages())
-    publish = gate.publish
-
-    def overtaken(*given: Any, **more: Any) -> Any:
-        """Comes to the gate while another run passes it."""
-        monkeypatch.undo()
-        transform(spark, settings(warehouse, seed=2), MAPPINGS)
-        return publish(*given, **more)
-
-    monkeypatch.setattr(gate, "publish", overtaken)
+    other = settings(warehouse, seed=2)
+    just_before(monkeypatch, "jobs.gate.publish", lambda *_: transform(spark, other, MAPPINGS))
     with pytest.raises(ConcurrentWrite):
         transform(spark, settings(warehouse), MAPPINGS)
     versions = {r["mapping_version"] for r in published(spark, warehouse)}

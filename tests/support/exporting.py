@@ -67,8 +67,8 @@ class Exporting:
         transform(HERE, TransformSettings(mapping=self.mapping, **self.settings))  # type: ignore[arg-type]
 
     def export(self, **given: Any) -> ExportResult:
-        wanted = {"original": self.backup, "mapping": self.mapping, "to_backup": self.place} | given
-        return export(ExportSettings(**self.settings, **wanted))
+        usual = {"original": self.backup, "mapping": self.mapping, "to_backup": self.place}
+        return export(ExportSettings(**self.settings | usual | given))
 
     @property
     def place(self) -> str:

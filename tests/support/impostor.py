@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import threading
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+Pieces = Callable[[bytes, bytes], Iterator[bytes]]
 INFO = {"server_id": "x", "version": "2.15.1", "max_payload": 1048576, "headers": True}
 INFO_OF_STREAM: dict[str, Any] = {
     "created": "2026-01-01T00:00:00Z",
@@ -40,7 +42,7 @@ class Impostor:
     info: bytes = b"INFO " + json.dumps(INFO).encode() + b"\r\n"
     answers: dict[str, Any] = field(default_factory=dict)
     messages: int = 3
-    pieces: Callable[[bytes, bytes], Iterator[bytes]] = lambda inbox, sid: iter(())
+    pieces: Pieces = lambda inbox, sid: iter(())
     first: int = 1
     sent: int = 0
     traces: Iterable[bytes] = ()
@@ -132,3 +134,15 @@ def message(inbox: bytes, sid: bytes, sequence: int, number: int, pending: int =
     """A message of a consumer."""
     reply = b"$JS.ACK.S.c.1.%d.%d.1700000000000000000.%d" % (sequence, number, pending)
     return b"MSG a %s %s 1\r\nx\r\n" % (sid, reply)
+
+
+def once(text: bytes) -> Pieces:
+    """Sends a text, in which `SID` stands for the number of the subscription."""
+    return lambda inbox, sid: iter([text.replace(b"SID", sid)])
+
+
+def endless(start: bytes, piece: bytes) -> Pieces:
+    """Sends a start, and then a piece again and again."""
+    return lambda inbox, sid: itertools.chain(
+        [start.replace(b"SID", sid)], itertools.repeat(piece.replace(b"SID", sid))
+    )

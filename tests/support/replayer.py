@@ -29,9 +29,7 @@ async def replay(
         target = Target(stream, state)
         messages = target.messages(nats, max(state.first, 1), state.last)
         there = {found.seq async for _, found in messages if found}
-        chain = Chain(
-            client, target, version=VERSION, stream=ARCHIVE, window=100, rate=rate
-        )  # fmt: skip
+        chain = Chain(client, target, version=VERSION, stream=ARCHIVE, window=100, rate=rate)
         async with chain:
             for seq in range(1, count + 1):
                 if seq not in there:

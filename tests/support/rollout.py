@@ -11,6 +11,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import secrets
 import signal
 import threading
@@ -221,7 +222,7 @@ class Site:
 
     def down(self, step: Step, traffic: Traffic) -> None:
         """Undo a step as the page says: see that it can be undone, undo it, look."""
-        self.wait_to_undo(step)
+        self._wait(step.number, "--undo")  # until consumers have read what this step gave them
         shifts = [one.number for one in self.plan.steps if one.phase == "shift"]
         if step.number == shifts[-1]:
             traffic.subscribe([OLD, NEW])
@@ -229,6 +230,18 @@ class Site:
         traffic.wait_for_more()
         if step.number == shifts[0]:
             traffic.subscribe([OLD])
+
+    def up_and_down(self, steps: Sequence[Step]) -> Traffic:
+        """Take these steps, and undo them, while messages flow; none is lost or doubled."""
+        start = self.state()
+        with Traffic(self.servers).flowing() as traffic:
+            for step in steps:
+                self.up(step, traffic)
+            for step in reversed(steps):
+                self.down(step, traffic)
+        assert traffic.faults() == {}
+        assert self.state() == start
+        return traffic
 
     def _apply_and_look(self, step: Step, then: int, undo: bool = False) -> None:
         if len(self.servers) > 1 and configured(step):
@@ -238,10 +251,6 @@ class Site:
             assert " on n2, n3: " in out or f" on {self.configs[1]}, {self.configs[2]}: " in out
         self.apply(step, undo)
         self._wait(then)
-
-    def wait_to_undo(self, step: Step) -> None:
-        """Until consumers have read what this step gave them."""
-        self._wait(step.number, "--undo")
 
     def _wait(self, step: int, *more: str) -> None:
         """Until a step is in force, and consumers have read what they lose next."""
@@ -294,10 +303,9 @@ def reload(server: NatsServer) -> None:
 
 def monitor(server: NatsServer) -> str:
     """The URL of the monitoring port of a server."""
-    for line in server.log.read_text().splitlines():
-        if "Starting http monitor on" in line:
-            return f"http://{line.rsplit(' ', 1)[1]}"
-    raise AssertionError("no monitoring port")
+    found = re.search(r"Starting http monitor on (\S+)", server.log.read_text())
+    assert found, "no monitoring port"
+    return f"http://{found[1]}"
 
 
 @contextmanager

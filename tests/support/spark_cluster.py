@@ -137,7 +137,8 @@ def _kill_one(processes: list[int]) -> bool:
     return False
 
 
-def _without_python_path() -> dict[str, str]:
+def without_python_path() -> dict[str, str]:
+    """The environment, where Python does not find the packages of the checkout."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
@@ -169,7 +170,7 @@ def spark_cluster(
         "JDK_JAVA_OPTIONS": java,
     }
     # The master must not see the Python path of the tests: what is shipped has to be enough.
-    environment = _without_python_path() | scratch
+    environment = without_python_path() | scratch
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
@@ -214,7 +215,7 @@ def connect_server(
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, *options]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     command.append("spark-internal")
-    environment = _without_python_path() | cluster.environment
+    environment = without_python_path() | cluster.environment
     with daemon(command, folder / "connect.log", environment, folder) as server:
         server.wait_for("Spark Connect server started at")
         yield f"sc://127.0.0.1:{port}", server

@@ -76,9 +76,18 @@ class Stream:
 
         self.run(work)
 
+    def update(self, **config: Any) -> None:
+        """Changes some of its configuration."""
+        changed = self.info().config.evolve(**config)
+        self.run(lambda js: js.update_stream(config=changed))
+
+    def remove(self) -> None:
+        """Deletes the stream."""
+        self.run(lambda js: js.delete_stream(self.name))
+
     def create_again(self) -> None:
         """Deletes the stream, and makes an empty one of the same name."""
-        self.run(lambda js: js.delete_stream(self.name))
+        self.remove()
         self.run(lambda js: js.add_stream(name=self.name, subjects=[f"{self.name}.>"]))
 
     def info(self) -> Any:

@@ -12,7 +12,7 @@ from jobs.audit.result import AuditResult
 from jobs.audit.run import run
 from jobs.settings.audit import AuditSettings
 from jobs.settings.transform import TransformSettings
-from jobs.warehouse import tables
+from jobs.settings.warehouse import Warehouse
 from nats_transform import AccountMappings
 from nats_transform.audit import Period
 from nats_transform.config import mapping_version
@@ -42,20 +42,20 @@ def messages(count: int = 4000, days: int = 2, clusters: Sequence[str | None] = 
         yield message(seq, subject, ts, cluster=cluster, data=b"payload")
 
 
-def archived(warehouse: tables.Warehouse, **more: Any) -> list[Row]:
+def archived(warehouse: Warehouse, **more: Any) -> list[Row]:
     """The messages, which are now in the warehouse."""
     rows = list(messages(**more))
     archive(warehouse, rows)
     return rows
 
 
-def transform(warehouse: tables.Warehouse, **more: Any) -> None:
+def transform(warehouse: Warehouse, **more: Any) -> None:
     settings = TransformSettings(stream="S", mapping=Path("m"), warehouse=warehouse, **more)
     job.transform(HERE, settings, MAPPINGS)
 
 
 def audit(
-    warehouse: tables.Warehouse,
+    warehouse: Warehouse,
     version: str = VERSION,
     periods: Sequence[Period] = (),
     **more: Any,
@@ -66,7 +66,7 @@ def audit(
 
 
 def observe(
-    warehouse: tables.Warehouse, config: AccountMappings, rows: Sequence[Row] = (), **more: Any
+    warehouse: Warehouse, config: AccountMappings, rows: Sequence[Row] = (), **more: Any
 ) -> AuditResult:
     """The observed audit of stream OUT, once these rows are archived too."""
     archive(warehouse, rows)

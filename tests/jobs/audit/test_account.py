@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from jobs.audit.headline import headline
 from jobs.audit.result import AuditError, AuditResult
-from jobs.warehouse import tables
+from jobs.settings.warehouse import Warehouse
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Verdict
 from tests.jobs.audit import rehearsal
@@ -53,7 +53,7 @@ def stored(rows: Sequence[Row], keep: Callable[[int], bool] = lambda _: False) -
 def observe(
     folder: Path, rows: Sequence[Row], mappings: Sequence[Mapping] = (HALVES,), **more: Any
 ) -> AuditResult:
-    warehouse = tables.Warehouse(dir=folder / "warehouse")
+    warehouse = Warehouse(dir=folder / "warehouse")
     return rehearsal.observe(warehouse, AccountMappings(mappings), rows, **more)
 
 

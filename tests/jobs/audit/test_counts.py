@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.audit.result import AuditError
-from jobs.warehouse import tables
+from jobs.settings.warehouse import Warehouse
 from nats_transform import Fate
 from nats_transform.audit import Verdict
 from tests.jobs.audit.rehearsal import DAY, archived, audit, audited, counts_of, replayed, transform
@@ -16,7 +16,7 @@ from tests.support.archive import archive
 from tests.support.refused import refused
 
 
-def test_an_expected_audit_counts_the_transformed_messages(warehouse: tables.Warehouse) -> None:
+def test_an_expected_audit_counts_the_transformed_messages(warehouse: Warehouse) -> None:
     rows = archived(warehouse)
     transform(warehouse)
     result = audit(warehouse, tolerance=10, run_id="r1")
@@ -41,7 +41,7 @@ def test_an_expected_audit_counts_the_transformed_messages(warehouse: tables.War
     )
 
 
-def test_messages_are_replayed_where_they_are_not_transformed(warehouse: tables.Warehouse) -> None:
+def test_messages_are_replayed_where_they_are_not_transformed(warehouse: Warehouse) -> None:
     archived(warehouse)
     without_table = audit(warehouse)
     transform(warehouse, first_day=DAY)
@@ -56,7 +56,7 @@ def test_messages_are_replayed_where_they_are_not_transformed(warehouse: tables.
     assert audit(warehouse, "other").basis == "messages, replayed"
 
 
-def test_messages_that_came_to_a_day_after_its_transform_count(warehouse: tables.Warehouse) -> None:
+def test_messages_that_came_to_a_day_after_its_transform_count(warehouse: Warehouse) -> None:
     rows = archived(warehouse)
     transform(warehouse)
     archive(warehouse, [{**rows[0], "seq": 4001}])
@@ -64,7 +64,7 @@ def test_messages_that_came_to_a_day_after_its_transform_count(warehouse: tables
     assert (result.basis, result.messages) == ("messages, replayed", 4001)
 
 
-def test_one_cluster(warehouse: tables.Warehouse) -> None:
+def test_one_cluster(warehouse: Warehouse) -> None:
     rows = archived(warehouse)
     transform(warehouse)
     result = audit(warehouse, cluster="west")
@@ -73,7 +73,7 @@ def test_one_cluster(warehouse: tables.Warehouse) -> None:
     assert result.messages == len(wanted)
 
 
-def test_the_named_cluster_stands_in_where_messages_have_none(warehouse: tables.Warehouse) -> None:
+def test_the_named_cluster_stands_in_where_messages_have_none(warehouse: Warehouse) -> None:
     rows = archived(warehouse, clusters=("west", None))
     transform(warehouse)
     assert any("have no cluster name" in note for note in audit(warehouse).notes)
@@ -91,7 +91,7 @@ def test_the_named_cluster_stands_in_where_messages_have_none(warehouse: tables.
     ids=["empty range", "unknown cluster"],
 )
 def test_nothing_in_range(
-    warehouse: tables.Warehouse, more: dict[str, Any], fields: dict[str, str]
+    warehouse: Warehouse, more: dict[str, Any], fields: dict[str, str]
 ) -> None:
     archived(warehouse, count=50)
     with refused(AuditError, "audit-without-messages", stream="S", **fields):

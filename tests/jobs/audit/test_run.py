@@ -13,14 +13,14 @@ from pyspark.sql import SparkSession
 from jobs.audit.headline import headline
 from jobs.audit.run import run
 from jobs.settings.audit import AuditSettings
-from jobs.warehouse import tables
+from jobs.settings.warehouse import Warehouse
 from nats_transform.audit import Period, Verdict
 from tests.jobs.audit.rehearsal import HERE, MAPPINGS, archived, audit, observe
 from tests.support.archive import archive, message
 from tests.support.rules import mappings as account
 
 
-def test_versions_in_force_are_replayed_in_their_own_time(warehouse: tables.Warehouse) -> None:
+def test_versions_in_force_are_replayed_in_their_own_time(warehouse: Warehouse) -> None:
     rows = archived(warehouse)
     change = datetime(2026, 3, 2, 0, 30, tzinfo=UTC)
     later = account({"shop.*": [("v1.$1", 10)]})
@@ -44,7 +44,7 @@ def test_versions_in_force_are_replayed_in_their_own_time(warehouse: tables.Ware
         assert (east.from_, east.to) == ((start, change) if version == "one" else (change, end))
 
 
-def test_a_mapping_without_weights(warehouse: tables.Warehouse) -> None:
+def test_a_mapping_without_weights(warehouse: Warehouse) -> None:
     result = audit(warehouse, periods=[Period(account({"plain": "renamed"}), "v")])
     assert result.verdict is Verdict.NOTHING
     assert result.notes == ("no mapping in m.conf has weights, so there is nothing to audit",)
@@ -52,7 +52,7 @@ def test_a_mapping_without_weights(warehouse: tables.Warehouse) -> None:
 
 
 @pytest.mark.spark
-def test_spark_counts_the_same(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+def test_spark_counts_the_same(spark: SparkSession, warehouse: Warehouse) -> None:
     archived(warehouse)
     for more in ({"observed": True}, {"observed": False}):
         settings = AuditSettings(
@@ -68,7 +68,7 @@ def test_spark_counts_the_same(spark: SparkSession, warehouse: tables.Warehouse)
         assert one["keys"]
 
 
-def test_what_got_no_message_is_named(warehouse: tables.Warehouse) -> None:
+def test_what_got_no_message_is_named(warehouse: Warehouse) -> None:
     west = [("w.v1.$1", 50, "west"), ("w.v2.$1", 50, "west")]
     config = account(
         {"shop.*": [("v1.$1", 50), ("v2.$1", 50), *west], "rare": [("a", 50), ("b", 50)]}
@@ -85,9 +85,7 @@ def test_what_got_no_message_is_named(warehouse: tables.Warehouse) -> None:
     assert not any("west" in note for note in observe(warehouse, config, cluster="east").notes)
 
 
-def test_a_version_without_a_message_is_no_mapping_without_one(
-    warehouse: tables.Warehouse,
-) -> None:
+def test_a_version_without_a_message_is_no_mapping_without_one(warehouse: Warehouse) -> None:
     """The days of an audit need not be those of every version."""
     config = account({"shop.*": [("v1.$1", 50), ("v2.$1", 50)]})
     start = datetime(2026, 3, 1, tzinfo=UTC)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from jobs.warehouse import tables
+from jobs.settings.warehouse import Warehouse
 from tests.jobs.audit.rehearsal import MAPPINGS, archived, audit
 
 
-def test_partition_balance(warehouse: tables.Warehouse) -> None:
+def test_partition_balance(warehouse: Warehouse) -> None:
     rows = archived(warehouse)
     (balance,) = audit(warehouse).partitions
     counts = [0] * 4
@@ -18,7 +18,7 @@ def test_partition_balance(warehouse: tables.Warehouse) -> None:
     assert balance.busiest == max(counts) * 4 / sum(counts)
 
 
-def test_keys_that_saw_more_than_one_destination(warehouse: tables.Warehouse) -> None:
+def test_keys_that_saw_more_than_one_destination(warehouse: Warehouse) -> None:
     rows = archived(warehouse)
     result = audit(warehouse, key=1)
     ends: dict[tuple[str, str], set[str | None]] = {}

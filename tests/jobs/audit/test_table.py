@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import tables
 from jobs.warehouse.specs import WEIGHT_AUDIT
 from nats_transform.audit import Period
 from tests.jobs.audit.rehearsal import DAY, MAPPINGS, VERSION, archived, audit, transform
 
 
-def test_the_table_has_a_row_for_each_destination_and_day(warehouse: tables.Warehouse) -> None:
+def test_the_table_has_a_row_for_each_destination_and_day(warehouse: Warehouse) -> None:
     archived(warehouse)
     transform(warehouse)
     result = audit(warehouse, run_id="r1")
@@ -38,9 +39,7 @@ def test_the_table_has_a_row_for_each_destination_and_day(warehouse: tables.Ware
     assert len(again) == len(there) // 2 * 3
 
 
-def test_the_audit_of_a_cluster_takes_the_place_of_its_own_rows(
-    warehouse: tables.Warehouse,
-) -> None:
+def test_the_audit_of_a_cluster_takes_the_place_of_its_own_rows(warehouse: Warehouse) -> None:
     archived(warehouse)
     for run_id, cluster in (("1", "east"), ("2", "west"), ("3", "east")):
         audit(warehouse, run_id=run_id, cluster=cluster)
@@ -48,9 +47,7 @@ def test_the_audit_of_a_cluster_takes_the_place_of_its_own_rows(
     assert {(row["cluster"], row["run_id"]) for row in rows} == {("west", "2"), ("east", "3")}
 
 
-def test_an_audit_of_several_versions_takes_the_place_of_all_its_rows(
-    warehouse: tables.Warehouse,
-) -> None:
+def test_an_audit_of_several_versions_takes_the_place_of_all_its_rows(warehouse: Warehouse) -> None:
     archived(warehouse)
     change = datetime(2026, 3, 2, tzinfo=UTC)
     periods = [Period(MAPPINGS, "one", None, change), Period(MAPPINGS, "two", change, None)]

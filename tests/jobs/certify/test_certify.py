@@ -29,8 +29,10 @@ from nats_transform.kernel import build, program
 from nats_transform.kernel.library import library
 from nats_transform.plan.model import Certified
 from nats_transform.streams.stream import parse_stream
+from tests.cases import load, rows
 from tests.support.command import nats_transform, printed
 from tests.support.command import refused as command_refused
+from tests.support.files import write_files, written
 from tests.support.jobs import dumped, ingested
 from tests.support.refused import refused
 from tests.support.rules import mappings
@@ -44,52 +46,8 @@ def nothing_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_CAUGHT_UP_SECONDS", 0.2)
 
 
-MAPPINGS = """mappings {
-  "orders.*.*": [
-    { destination: "shop.{{partition(5,2)}}.$1.$2", weight: 70% }
-    { destination: "canary.$2.$1", weight: 20% }
-  ]
-  "near.*": [
-    { destination: "east.$1", weight: 100%, cluster: east }
-    { destination: "shop.far.$1.x", weight: 100% }
-  ]
-  "dice.*": [{ destination: "shop.dice.{{random(6)}}.$1", weight: 50% }]
-  "thin": [{ destination: thin, weight: 30% }, { destination: kept, weight: 30% }]
-  "split.*": "shop.{{splitfromleft(1,2)}}.{{right(1,1)}}"
-}
-"""
-STREAMS: list[dict[str, Any]] = [
-    {
-        "name": "SHOP",
-        "subjects": ["shop.>"],
-        "subject_transform": {"src": "shop.*.eu.*", "dest": "shop.{{partition(3,1)}}.europe.$2"},
-        "republish": {"src": "shop.*.europe.>", "dest": "audit.$1.>", "headers_only": True},
-        # Limits say which messages stay, not what becomes of subjects: they are not tried.
-        "max_msgs_per_subject": 1,
-        "max_age": 1_000_000_000,
-        "discard": "new",
-    },
-    {"name": "AUDIT", "subjects": ["audit.>"]},
-    {"name": "WHOLE", "mirror": {"name": "SHOP"}},
-    {
-        "name": "PICKED",
-        "sources": [
-            {
-                "name": "SHOP",
-                "subject_transforms": [{"src": "shop.*.europe.*", "dest": "eu.$2.$1"}],
-            },
-            {"name": "AUDIT", "filter_subject": "audit.0.>"},
-        ],
-        "subject_transform": {"src": "eu.*.*", "dest": "eu.{{right(1,1)}}.$2"},
-    },
-    {"name": "ABROAD", "mirror": {"name": "ELSEWHERE", "external": {"api": "$JS.hub.API"}}},
-    {"name": "AFTER", "sources": [{"name": "ABROAD"}]},
-    {
-        "name": "DRAWN",
-        "subjects": ["other.*"],
-        "subject_transform": {"src": "other.*", "dest": "other.{{random(3)}}.$1"},
-    },
-]
+MAPPINGS: str = load("certify.yaml")["mappings"]
+STREAMS: list[dict[str, Any]] = load("certify.yaml")["streams"]
 
 
 def subjects(count: int, seed: int = 33) -> list[str]:
@@ -113,11 +71,8 @@ class Archive:
         self, folder: Path, published: Sequence[str], clusters: Sequence[str] = ()
     ) -> None:
         self.folder = folder
-        self.conf = folder / "new.conf"
-        self.conf.write_text(MAPPINGS)
-        for stream in STREAMS:
-            (folder / "streams").mkdir(exist_ok=True)
-            (folder / "streams" / f"{stream['name']}.json").write_text(json.dumps(stream))
+        self.conf = written(folder / "new.conf", MAPPINGS)
+        write_files(folder / "streams", {f"{stream['name']}.json": stream for stream in STREAMS})
         lines = (
             {"seq": number, "ts": "2026-11-01T00:00:00Z", "subject": subject}
             | ({"headers": {"Cluster": clusters[number % len(clusters)]}} if clusters else {})
@@ -130,6 +85,12 @@ class Archive:
     def certify(self, **more: Any) -> Certificate:
         given = {"candidate": self.conf, "streams": self.folder / "streams"} | more
         return certify(CertifySettings(stream="S", warehouse=self.warehouse, **given))
+
+    def agreed(self, **more: Any) -> Certificate:
+        """A certificate of a server that did as predicted."""
+        certificate = self.certify(**more)
+        assert certificate.divergences == ()
+        return certificate
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +114,7 @@ def divergences(certificate: Certificate) -> set[tuple[str, str]]:
 
 
 def test_a_real_server_does_as_predicted(archive: Archive) -> None:
-    certificate = archive.certify()
-    assert certificate.divergences == ()
+    certificate = archive.agreed()
     assert not certificate.fails("divergence")
     assert (certificate.tried, certificate.messages, certificate.share) == (3000, 3000, 1.0)
     streams = {one.stream: one for one in certificate.streams}
@@ -169,25 +129,22 @@ def test_a_real_server_does_as_predicted(archive: Archive) -> None:
 
 
 def test_a_sample_is_spread_over_the_archive(archive: Archive) -> None:
-    certificate = archive.certify(sample=1000)
+    certificate = archive.agreed(sample=1000)
     assert (certificate.tried, certificate.share) == (1000, 1 / 3)
-    assert certificate.divergences == ()
     again = archive.certify(sample=1000)
     assert again.tried_digest == certificate.tried_digest
     assert archive.certify(sample=999).tried_digest != certificate.tried_digest
 
 
 def test_each_cluster_has_a_server_of_its_own(tmp_path: Path) -> None:
-    certificate = Archive(tmp_path, subjects(600), ("east", "west", 'x" }', "\u00fc")).certify()
-    assert certificate.divergences == ()
+    certificate = Archive(tmp_path, subjects(600), ("east", "west", 'x" }', "\u00fc")).agreed()
     # What a publisher calls a cluster starts no server, unless the mappings name it.
     assert set(certificate.clusters) == {"east", None}
 
 
 def test_odd_bytes_are_tried_and_what_nobody_can_publish_is_counted(tmp_path: Path) -> None:
     published = ["near.\u00fc", "a..b", "", "a.*", "$JS.API.STREAM.DELETE.SHOP", "near.$x", "b c"]
-    certificate = Archive(tmp_path, published).certify()
-    assert certificate.divergences == ()
+    certificate = Archive(tmp_path, published).agreed()
     assert certificate.tried == 2
     assert certificate.skipped == {run._ILLEGAL: 4, run._RESERVED: 1}
 
@@ -195,39 +152,25 @@ def test_odd_bytes_are_tried_and_what_nobody_can_publish_is_counted(tmp_path: Pa
 def test_mappings_that_reach_the_services_of_the_server_are_not_tried(tmp_path: Path) -> None:
     made = Archive(tmp_path, ["api.STREAM.DELETE.SHOP", "any.$JS.API.STREAM.DELETE.SHOP", "x"])
     made.conf.write_text('mappings { "api.*.*.*": "$JS.API.$1.$2.$3", "any.*.>": "$1.>" }')
-    certificate = made.certify()
-    assert certificate.divergences == ()
+    certificate = made.agreed()
     assert (certificate.tried, certificate.skipped) == (1, {run._RESERVED: 2})
 
 
-# What the server has instead of what is predicted -> what must be found.
-PLANTED = {
-    "another partition": ("partition(5,2)", "partition(6,2)", {("subject", "orders.*.*")}),
-    "another order": ("canary.$2.$1", "canary.$1.$2", {("subject", "orders.*.*")}),
-    "another weight": ("weight: 70%", "weight: 30%", {("draws", "orders.*.*")}),
-    "another cluster": ("shop.far", "shop.near", {("subject", "near.*")}),
-    "nothing lost": (
-        '"thin": [{ destination: thin, weight: 30% }, { destination: kept, weight: 30% }]',
-        '"thin": kept',
-        {("draws", "thin")},
-    ),
-    "more numbers": ("random(6)", "random(12)", {("subject", "dice.*")}),
-    "another source": ('"split.*"', '"splat.*"', {("subject", "split.*")}),
-}
-
-
-@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize(("before", "after", "found"), rows("certify.yaml", "planted"))
 def test_a_server_with_other_mappings_is_found(
-    archive: Archive, tmp_path: Path, serve: Callable[[str], None], planted: str
+    archive: Archive,
+    tmp_path: Path,
+    serve: Callable[[str], None],
+    before: str,
+    after: str,
+    found: list[str],
 ) -> None:
-    before, after, found = PLANTED[planted]
     assert before in MAPPINGS
-    other = tmp_path / "other.conf"
-    other.write_text(MAPPINGS.replace(before, after))
+    other = written(tmp_path / "other.conf", MAPPINGS.replace(before, after))
     serve(server.block_of(load_mappings(other)))
     certificate = archive.certify(sample=1500)
     assert certificate.fails("divergence")
-    assert divergences(certificate) == found
+    assert divergences(certificate) == {tuple(found)}
     assert all(one.messages and one.predicted != one.seen for one in certificate.divergences)
 
 
@@ -288,8 +231,7 @@ USERS = """authorization { users: [
 
 def test_users_may_do_what_is_predicted(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "users.conf").write_text(USERS)
-    certificate = archive.certify(sample=1500, permissions=tmp_path / "users.conf")
-    assert certificate.divergences == ()
+    certificate = archive.agreed(sample=1500, permissions=tmp_path / "users.conf")
     old, new = certificate.users
     assert (old.user, new.user) == ("old", "new")
     # Nobody who publishes old names may publish what they are mapped to, but for the remainder.
@@ -430,8 +372,7 @@ def test_a_mistake_is_one_line(archive: Archive, tmp_path: Path, text: str, told
 @pytest.mark.slow
 def test_200_000_messages_of_three_clusters(tmp_path: Path) -> None:
     made = Archive(tmp_path, subjects(250_000), ("east", "central", "west"))
-    certificate = made.certify()
-    assert certificate.divergences == ()
+    certificate = made.agreed()
     assert (certificate.tried, certificate.share) == (200_000, 0.8)
     assert len({(one.source, one.cluster) for one in certificate.draws}) == 6
 
@@ -440,9 +381,8 @@ def test_a_file_that_we_would_misread_is_found(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server reads the text of the file, and not what our reader made of it."""
-    other = tmp_path / "other.conf"
-    other.write_text(MAPPINGS.replace("shop.far", "shop.near"))
-    misread = load_mappings(other)
+    text = MAPPINGS.replace("shop.far", "shop.near")
+    misread = load_mappings(written(tmp_path / "other.conf", text))
     assert archive.certify(sample=1500).reads_file
     monkeypatch.setattr(run, "load_mappings", lambda path, account: misread)
     certificate = archive.certify(sample=1500)
@@ -452,15 +392,13 @@ def test_a_file_that_we_would_misread_is_found(
 def test_a_file_with_odd_bytes(tmp_path: Path) -> None:
     made = Archive(tmp_path, ["near.1", "x"])
     made.conf.write_bytes(b'mappings { "near.*": "\xff\xfe.$1" }\n')
-    certificate = made.certify()
-    assert certificate.divergences == ()
+    certificate = made.agreed()
     assert certificate.reads_file
 
 
 def test_a_file_with_variables_is_read_by_us(archive: Archive) -> None:
     archive.conf.write_text('to: "shop.far.$1.x"\nmappings { "near.*": $to }\n')
-    certificate = archive.certify(sample=1500)
-    assert certificate.divergences == ()
+    certificate = archive.agreed(sample=1500)
     assert not certificate.reads_file
     why = sentence("line-not-plain", at_line=2)
     assert any(why in str(one) for one in certificate.not_looked_at)

@@ -7,8 +7,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,13 +36,13 @@ from nats_transform.errors import InvalidConfig, sentence
 from nats_transform.mappings.subject import decode, encode, literal_fault
 from nats_transform.migration import Question
 from nats_transform.streams.consumer import Consumer
-from nats_transform.streams.stream import StreamConfig, parse_stream
+from nats_transform.streams.stream import parse_stream
+from tests.cases import account, rows
 from tests.nats_transform.kernel import generate
 from tests.support import command
 from tests.support.censuses import census_file, census_of
 from tests.support.command import printed
 from tests.support.refused import refused
-from tests.support.rules import mappings
 
 SUBJECTS = {
     b"orders.eu.alice": 3,
@@ -54,7 +52,6 @@ SUBJECTS = {
     b"odd.\xff\\.alice": 4,
     None: 5,
 }
-NOTHING = mappings({})
 subjects = st.dictionaries(
     st.one_of(st.none(), st.binary(max_size=12).filter(lambda one: b" " not in one)),
     st.integers(1, 9),
@@ -63,9 +60,18 @@ subjects = st.dictionaries(
 )
 
 
-def maps(source: str, destination: str, **around: Any) -> Question:
-    """What a mapping does to what is around it."""
-    return Question(mappings({source: destination}), NOTHING, **around)
+def asked(**around: Any) -> Question:
+    """What mappings do to what is around them, as redaction.yaml has it."""
+    leaf_node, consumers = around.get("leaf_node"), around.get("consumers", {}).items()
+    return Question(
+        account(around.get("mappings", {"orders.*.*": "shop.$2.$1"})),
+        account(around.get("current", {})),
+        streams=tuple(map(parse_stream, around.get("streams", ()))),
+        consumers=tuple(Consumer(*name.split("."), tuple(filters)) for name, filters in consumers),
+        users=tuple(User("u", Allowance((s,)), Allowance()) for s in around.get("publish", ())),
+        shared=tuple(SharedStream(*one) for one in around.get("shared", ())),
+        leaf_node=leaf_node and account(leaf_node),
+    )
 
 
 @given(counts=subjects)
@@ -125,7 +131,7 @@ def test_redaction_keeps_equality(counts: Any, positions: set[int]) -> None:
 
 def test_collisions_stay_exact_and_nothing_leaks(tmp_path: Path) -> None:
     census = census_of(SUBJECTS)
-    question = maps("orders.*.*", "by.$2")
+    question = asked(mappings={"orders.*.*": "by.$2"})
     plain = census.dry_run(question)
     path = tmp_path / "census.parquet"
     write_census(redacted(census, (2, 3), b"k" * 32), path, readable)
@@ -146,7 +152,7 @@ def test_collisions_stay_exact_and_nothing_leaks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_some_rows_at_a_time_find_what_all_find(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    census, question = census_of(SUBJECTS), maps("orders.*.*", "by.$2")
+    census, question = census_of(SUBJECTS), asked(mappings={"orders.*.*": "by.$2"})
     at_once = census.dry_run(question)
     monkeypatch.setattr(portable, "BATCH_ROWS", rows)
     found = census.dry_run(question)
@@ -159,84 +165,9 @@ def test_another_key_gives_other_hashes() -> None:
     assert one.rows != other.rows
 
 
-beside = partial(maps, "orders.*.*", "shop.$2.$1")
-
-
-def stream(**config: Any) -> tuple[StreamConfig]:
-    return (parse_stream({"name": "S"} | config),)
-
-
-BOB = (Consumer("S", "bob", ("shop.*.*.bob",)),)
-
-
-@pytest.mark.parametrize(
-    ("question", "what"),
-    [
-        pytest.param(maps("orders.*.eu", "a.$1"), "mapping of", id="source"),
-        pytest.param(Question(NOTHING, mappings({"orders.*.eu": "a.$1"})), "mapping of", id="old"),
-        pytest.param(maps("orders.*.*", "a.$1.{{left(2,1)}}"), "function", id="left"),
-        pytest.param(maps("orders.*.*", "a.{{partition(3,2)}}"), "function", id="key"),
-        pytest.param(maps("orders.*.*", "a.{{partition(3)}}"), "function", id="whole"),
-        pytest.param(beside(streams=stream(subjects=["shop.bob.>"])), "stream S", id="stream"),
-        pytest.param(
-            beside(consumers=(Consumer("S", "eu", ("orders.*.bob",)),)),
-            "consumer eu",
-            id="consumer",
-        ),
-        pytest.param(
-            beside(users=(User("u", Allowance(("shop.bob.*",)), Allowance()),)), "user u", id="user"
-        ),
-        pytest.param(
-            beside(streams=stream(sources=[{"name": "O", "filter_subject": "shop.bob.*"}])),
-            "takes from O",
-            id="source of a stream",
-        ),
-        pytest.param(
-            beside(
-                streams=stream(subjects=["x"], republish={"src": "shop.bob.*", "dest": "live.$1"})
-            ),
-            "a transform of stream S",
-            id="republish",
-        ),
-        pytest.param(
-            beside(shared=(SharedStream("shop.bob.*", "B"),)), "import of shop.bob", id="import"
-        ),
-        pytest.param(
-            maps("orders.*.*", "shop.{{split(1,-)}}.$2", consumers=BOB),
-            "consumer bob",
-            id="behind a token in pieces",
-        ),
-        pytest.param(
-            beside(
-                streams=stream(
-                    subjects=["shop.>"],
-                    subject_transform={"src": "shop.*.*", "dest": "kept.{{partition(3,1)}}.$2"},
-                )
-            ),
-            "a function in kept",
-            id="function of a stream",
-        ),
-        pytest.param(
-            beside(
-                streams=stream(
-                    subjects=["shop.>"],
-                    subject_transform={"src": "shop.*.*", "dest": "kept.$2.$1"},
-                ),
-                consumers=(Consumer("S", "bob", ("kept.*.bob",)),),
-            ),
-            "consumer bob",
-            id="behind a stream",
-        ),
-        pytest.param(
-            beside(leaf_node=mappings({"shop.bob.*": "x.$1"})), "a mapping on", id="leaf node"
-        ),
-        pytest.param(
-            beside(leaf_node=mappings({"x.*": "orders.$1.bob"})), "a result on", id="from there"
-        ),
-    ],
-)
-def test_what_looks_at_a_hash_is_refused(question: Question, what: str) -> None:
-    census = census_of(SUBJECTS, redacted=(3,))
+@pytest.mark.parametrize(("around", "what"), rows("redaction.yaml", "refused"))
+def test_what_looks_at_a_hash_is_refused(around: dict[str, Any], what: str) -> None:
+    question, census = asked(**around), census_of(SUBJECTS, redacted=(3,))
     with refused(InvalidConfig, "census-redacted", what=re.compile(what), position=3):
         check_redaction(census, question, Path("c"))
     check_redaction(census_of(SUBJECTS, redacted=(4,)), question, Path("c"))
@@ -249,7 +180,7 @@ def test_each_way_through_streams_is_looked_at(
     """A transform makes no subject again of what it made, and what is not looked at isn't fine."""
     monkeypatch.setattr(portable, "_MOST_SHAPES", most)
     longer = {"src": "shop.>", "dest": "shop.eu.>"}
-    question = beside(streams=stream(subjects=["shop.>"], subject_transform=longer))
+    question = asked(streams=[{"name": "S", "subjects": ["shop.>"], "subject_transform": longer}])
     census = census_of(SUBJECTS, redacted=(3,))
     if not is_refused:
         check_redaction(census, question, Path("c"))
@@ -259,9 +190,9 @@ def test_each_way_through_streams_is_looked_at(
 
 
 def test_what_does_not_look_at_a_hash_is_fine() -> None:
-    around = beside(streams=stream(subjects=["shop.*.eu", "orders.eu.*", "x.eu.>"]))
-    around = replace(around, current=mappings({"orders.*.>": "x.$1.>"}))
-    check_redaction(census_of(SUBJECTS, redacted=(3,)), around, Path("c"))
+    stream = {"name": "S", "subjects": ["shop.*.eu", "orders.eu.*", "x.eu.>"]}
+    question = asked(current={"orders.*.>": "x.$1.>"}, streams=[stream])
+    check_redaction(census_of(SUBJECTS, redacted=(3,)), question, Path("c"))
 
 
 @pytest.mark.parametrize("number", range(20))
@@ -314,28 +245,24 @@ def _told(**about: object) -> Callable[[Path], None]:
     return spoil
 
 
-@pytest.mark.parametrize(
-    ("spoil", "code"),
-    [
-        pytest.param(lambda path: path.unlink(), "census-unreadable", id="missing"),
-        pytest.param(lambda path: path.write_text("no"), "census-not-parquet", id="no Parquet"),
-        pytest.param(lambda path: path.write_bytes(b""), "census-not-parquet", id="empty"),
-        pytest.param(lambda path: os.truncate(path, 500), "census-damaged", id="cut off"),
-        pytest.param(
-            lambda path: pq.write_table(pa.table({"subject": ["a"]}), path),
-            "census-other-parquet",
-            id="t",
-        ),
-        pytest.param(_damaged, "census-unreadable", id="damaged"),
-        pytest.param(_without_counts, "census-damaged", id="no counts"),
-        pytest.param(_counts(None, 1), "census-damaged", id="null counts"),
-        pytest.param(_counts(-5, 5), "census-damaged", id="negative counts"),
-        pytest.param(_counts(2**62, 2**62), "census-damaged", id="a sum of more than 63 bits"),
-        pytest.param(_told(format=2), "census-damaged", id="a later format"),
-        pytest.param(_told(redacted=[0]), "census-damaged", id="a token before the first"),
-        pytest.param(_told(first="2026-11-01T00:00:00"), "census-damaged", id="no time zone"),
-    ],
-)
+SPOILT = {
+    "missing": (lambda path: path.unlink(), "census-unreadable"),
+    "no Parquet": (lambda path: path.write_text("no"), "census-not-parquet"),
+    "empty": (lambda path: path.write_bytes(b""), "census-not-parquet"),
+    "cut off": (lambda path: os.truncate(path, 500), "census-damaged"),
+    "t": (lambda path: pq.write_table(pa.table({"subject": ["a"]}), path), "census-other-parquet"),
+    "damaged": (_damaged, "census-unreadable"),
+    "no counts": (_without_counts, "census-damaged"),
+    "null counts": (_counts(None, 1), "census-damaged"),
+    "negative counts": (_counts(-5, 5), "census-damaged"),
+    "a sum of more than 63 bits": (_counts(2**62, 2**62), "census-damaged"),
+    "a later format": (_told(format=2), "census-damaged"),
+    "a token before the first": (_told(redacted=[0]), "census-damaged"),
+    "no time zone": (_told(first="2026-11-01T00:00:00"), "census-damaged"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "code"), SPOILT.values(), ids=SPOILT)
 def test_no_census_is_one_line(spoil: Any, code: str, tmp_path: Path) -> None:
     path = census_file(tmp_path / "c.parquet", SUBJECTS)
     spoil(path)

@@ -27,10 +27,12 @@ from nats_transform.config.files import Files
 from nats_transform.errors import sentence
 from nats_transform.lint.findings import Severity
 from nats_transform.migration import Question
+from tests.cases import rows
 from tests.support import command
 from tests.support.archive import Row, archive, message
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform, printed
+from tests.support.files import write_files, written
 from tests.support.jobs import archived, counted, transformed
 from tests.support.refused import refused
 from tests.support.streams import Stream
@@ -64,9 +66,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 
 @pytest.fixture
 def candidate(tmp_path: Path) -> Path:
-    path = tmp_path / "new.conf"
-    path.write_text('mappings { "orders.*.*": "shop.$2" }')
-    return path
+    return written(tmp_path / "new.conf", 'mappings { "orders.*.*": "shop.$2" }')
 
 
 def asked(candidate: Path, **more: Any) -> DryRunSettings:
@@ -115,8 +115,8 @@ def test_no_spark_and_any_number_of_parts(
 ) -> None:
     settings = asked(candidate, warehouse=warehouse, exact=exact, seed=3)
     found = dry_run(spark, settings).dry_run
-    for rows in (2**18, 4):
-        monkeypatch.setattr("jobs.dry_run.scattered.PART_ROWS", rows)
+    for most in (2**18, 4):
+        monkeypatch.setattr("jobs.dry_run.scattered.PART_ROWS", most)
         assert dry_run(lambda: pytest.fail("asked for Spark"), settings).dry_run == found
 
 
@@ -130,10 +130,10 @@ def test_a_replay_agrees_with_the_census(
     assert replayed.dry_run == dry_run(spark, settings).dry_run
     assert (replayed.seed, replayed.census_snapshot) == (0, None)
     # Where weights decide, it is what `transform` makes of the messages.
-    weighted = tmp_path / "weights.conf"
-    weighted.write_text(
+    weighted = written(
+        tmp_path / "weights.conf",
         'mappings { "orders.*.*": [{destination: "a.$1.$2", weight: 60},'
-        ' {destination: "b.$1.$2", weight: 40}] }'
+        ' {destination: "b.$1.$2", weight: 40}] }',
     )
     exact = exact.model_copy(update={"candidate": weighted, "seed": 7})
     found = dry_run(spark, exact).dry_run
@@ -150,11 +150,10 @@ def test_a_replay_agrees_with_the_census(
 
 @pytest.mark.spark
 def test_five_thousand_rules(spark: SparkSession, warehouse: Warehouse, tmp_path: Path) -> None:
-    candidate = tmp_path / "many.conf"
-    rules = [f'"orders.eu.{n}": "shop.{n}"' for n in range(5000)]
-    candidate.write_text("mappings {\n" + "\n".join(rules) + "\n}")
-    streams = tmp_path / "S.json"
-    streams.write_text(json.dumps({"config": {"name": "S", "subjects": ["orders.>", "shop.>"]}}))
+    rules = "\n".join(f'"orders.eu.{n}": "shop.{n}"' for n in range(5000))
+    candidate = written(tmp_path / "many.conf", f"mappings {{\n{rules}\n}}")
+    stream = '{"config": {"name": "S", "subjects": ["orders.>", "shop.>"]}}'
+    streams = written(tmp_path / "S.json", stream)
     found = dry_run(spark, asked(candidate, warehouse=warehouse, streams=streams)).dry_run
     codes = Counter(finding.code for finding in found.findings)
     assert codes["rule-never-hit"] == 4999
@@ -185,9 +184,7 @@ def test_a_census_that_is_behind_is_counted_anew(
     assert dry_run(spark, settings).dry_run.messages == 24
 
 
-def write(path: Path, document: object) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(document if isinstance(document, str) else json.dumps(document))
+STREAM = {"config": {"name": "S", "subjects": ["a"]}}
 
 
 def question_of(folder: Path, candidate: Path, **other: Path | None) -> Question:
@@ -198,12 +195,11 @@ def question_of(folder: Path, candidate: Path, **other: Path | None) -> Question
 
 
 def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
-    write(tmp_path / "streams" / "s.json", {"config": {"name": "S", "subjects": ["a"]}})
     consumer = {"stream_name": "S", "name": "c", "config": {"filter_subject": "a"}}
-    write(tmp_path / "consumers" / "c.json", consumer)
     users = "users: [{user: u, password: p, permissions: {publish: 'a'}}]"
-    write(tmp_path / "server.conf", f"authorization {{ {users} }}")
-    write(
+    files = {"streams/s.json": STREAM, "consumers/c.json": consumer}
+    write_files(tmp_path, files | {"server.conf": f"authorization {{ {users} }}"})
+    accounts = written(
         tmp_path / "accounts.conf",
         """accounts {
           ACME {
@@ -215,8 +211,7 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
           C { imports: [{stream: {account: B, subject: q}}] }
         }""",
     )
-    accounts, bare = tmp_path / "accounts.conf", tmp_path / "bare.conf"
-    write(bare, "accounts { ACME { mappings { a: c } } }")
+    bare = written(tmp_path / "bare.conf", "accounts { ACME { mappings { a: c } } }")
     for settings in (
         asked(accounts, account="ACME"),
         asked(bare, mapping=accounts, account="ACME"),
@@ -232,9 +227,8 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
 
 def test_mapping_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("candidate", "mapping")
-    for name in names:
-        write(tmp_path / f"{name}.conf", "mappings { a: b }")
-    given = DryRunSettings(stream="S", **{name: tmp_path / f"{name}.conf" for name in names})
+    files = {name: written(tmp_path / f"{name}.conf", "mappings { a: b }") for name in names}
+    given = DryRunSettings(stream="S", **files)
     read, text = [], Files.text
 
     def noted(files: Files, path: Any, *more: Any) -> str:
@@ -247,40 +241,22 @@ def test_mapping_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_users_of_another_account_than_the_mappings(tmp_path: Path) -> None:
-    conf = tmp_path / "accounts.conf"
     u, v, x = (f"{{user: {u}, password: p, permissions: {{publish: a}}}}" for u in "uvx")
     accounts = f"ACME {{ mappings {{ a: b }}, users: [{x}] }}, APPS {{ users: [{u}, {v}] }}"
-    write(conf, f"accounts {{ {accounts} }}")
+    conf = written(tmp_path / "accounts.conf", f"accounts {{ {accounts} }}")
     given = {"account": "ACME", "permissions": conf}
     users = read_question(asked(conf, **given, permissions_account="APPS")).users
     assert [user.name for user in users] == ["u", "v"]
     assert [user.name for user in read_question(asked(conf, **given)).users] == ["x"]
 
 
-@pytest.mark.parametrize(
-    ("name", "document", "code"),
-    [
-        ("streams/s.json", "mappings {a: b}", "mappings-as-stream"),
-        ("streams/s.json", {"config": {"name": "S", "subjects": ["a..b"]}}, "stream-not-taken"),
-        ("streams/t.json", {"config": {"name": "S", "subjects": ["b"]}}, "stream-twice"),
-        ("consumers/c.json", "{", "not-json"),
-        ("consumers/c.json", {"config": {}}, "consumer-without-names"),
-        (
-            "consumers/c.json",
-            {"stream_name": "T", "name": "c", "config": {}},
-            "consumer-without-stream",
-        ),
-        ("server.conf", "authorization { users: 7 }", "not-a-list-of-users"),
-        ("new.conf", 'mappings { "a.*": "b.$2" }', "index-out-of-range"),
-    ],
-)
+@pytest.mark.parametrize(("name", "document", "code"), rows("dry_run_usage.yaml", "files"))
 def test_bad_files_are_one_line(
     name: str, document: object, code: str, tmp_path: Path, candidate: Path
 ) -> None:
-    write(tmp_path / "streams" / "s.json", {"config": {"name": "S", "subjects": ["a"]}})
-    write(tmp_path / "consumers" / "ok.json", {"stream_name": "S", "name": "c", "config": {}})
-    write(tmp_path / "server.conf", "port: 4222")
-    write(tmp_path / name, document)
+    consumer = {"stream_name": "S", "name": "c", "config": {}}
+    files = {"streams/s.json": STREAM, "consumers/ok.json": consumer, "server.conf": "port: 4222"}
+    write_files(tmp_path, files | {name: document})
     with pytest.raises(InvalidConfig) as caught:
         question_of(tmp_path, candidate)
     assert getattr(caught.value.fields.get("reason"), "code", caught.value.code) == code
@@ -288,7 +264,7 @@ def test_bad_files_are_one_line(
 
 
 def test_a_pipe_among_the_consumers_does_not_block(tmp_path: Path, candidate: Path) -> None:
-    write(tmp_path / "streams" / "s.json", {"config": {"name": "S", "subjects": ["a"]}})
+    write_files(tmp_path, {"streams/s.json": STREAM})
     os.mkfifo(tmp_path / "c.json")
     with refused(InvalidConfig, "not-a-regular-file"):
         question_of(tmp_path, candidate, consumers=tmp_path / "c.json", permissions=None)
@@ -300,36 +276,16 @@ def test_an_empty_folder_says_what_to_save(tmp_path: Path, candidate: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("config", "candidate", "current", "unseen"),
-    [
-        ({"subjects": ["a"]}, "a: b", "", []),
-        ({"subjects": ["a"]}, "a: b", "c: d", []),
-        ({"subjects": ["a"]}, "a: b", "c: a", ["how publishers wrote"]),
-        (
-            {"subjects": ["in"], "subject_transform": {"src": "in", "dest": "a"}},
-            "in: b",
-            "",
-            ["how publishers wrote"],
-        ),
-        (
-            {"subjects": ["a"]},
-            "a: [{destination: b, weight: 100, cluster: east}, {destination: c, weight: 100}]",
-            "",
-            ["messages of cluster east"],
-        ),
-    ],
+    ("config", "candidate", "current", "unseen"), rows("dry_run_usage.yaml", "not looked at")
 )
 def test_what_subjects_cannot_show_is_said(
     config: dict[str, Any], candidate: str, current: str, unseen: list[str], tmp_path: Path
 ) -> None:
-    write(tmp_path / "s.json", {"config": {"name": "S", **config}})
-    write(tmp_path / "old.conf", f"mappings {{ {current} }}")
-    write(tmp_path / "new.conf", f"mappings {{ {candidate} }}")
-    census_file(tmp_path / "census.parquet", {b"a": 1}, stream="S")
+    write_files(tmp_path, {"s.json": {"config": {"name": "S", **config}}})
     settings = DryRunSettings(
-        census=tmp_path / "census.parquet",
-        candidate=tmp_path / "new.conf",
-        mapping=tmp_path / "old.conf",
+        census=census_file(tmp_path / "census.parquet", {b"a": 1}, stream="S"),
+        candidate=written(tmp_path / "new.conf", f"mappings {{ {candidate} }}"),
+        mapping=written(tmp_path / "old.conf", f"mappings {{ {current} }}"),
         streams=tmp_path / "s.json",
         clusters=("east", "west"),
     )
@@ -383,12 +339,10 @@ def test_the_command(warehouse: Warehouse, candidate: Path, tmp_path: Path) -> N
     assert [f["code"] for f in document["findings"]] == codes
     assert document["summary"]["error"] == 1
     # nats-server takes it, and `check` does not: the first message would crash the server.
-    crash = tmp_path / "crash.conf"
-    crash.write_text('mappings { "orders.*.*": "" }')
+    crash = written(tmp_path / "crash.conf", 'mappings { "orders.*.*": "" }')
     out = printed(*where, crash, code=1)
     assert "error check-empty-destination: mapping orders.*.*: nats-server crashes" in out
-    good = tmp_path / "good.conf"
-    good.write_text('mappings { "orders.*.*": "shop.$1.$2" }')
+    good = written(tmp_path / "good.conf", 'mappings { "orders.*.*": "shop.$1.$2" }')
     assert nats_transform(*where, good)[0] == 0
     assert nats_transform(*where, good, "--fail-on", "info")[0] == 1
 
@@ -399,11 +353,10 @@ def test_the_command_tells_what_room_would_show(
     """What the streams do not capture hides nothing of what comes once they do."""
     monkeypatch.chdir(tmp_path)
     census_file(Path("census.parquet"), {b"orders.eu": 5})
-    Path("new.conf").write_text('mappings { "orders.*": "shop.$1" }')
-    Path("streams").mkdir()
     orders = {"name": "ORDERS", "subjects": ["orders.*"]}
     orders["republish"] = {"src": "orders.*", "dest": "live.{{wildcard(1)}}"}
-    Path("streams/ORDERS.json").write_text(json.dumps({"config": orders}))
+    mapping = 'mappings { "orders.*": "shop.$1" }'
+    write_files(tmp_path, {"new.conf": mapping, "streams/ORDERS.json": {"config": orders}})
     args = ("dry-run", "--census", "census.parquet", "--candidate", "new.conf")
     args += ("--streams", "streams")
     out = printed(*args, code=1)
@@ -420,49 +373,17 @@ def test_the_command_tells_what_room_would_show(
         assert told in unescape(nats_transform(*args, "--format", form)[1])
 
 
-@pytest.mark.parametrize(
-    ("args", "error"),
-    [
-        ("none.conf --stream S", "none.conf: "),
-        ("bad.conf --stream S", "bad.conf:1:12: "),
-        ("ok.conf --stream S --day x", sentence("not-a-day", value="x")),
-        ("ok.conf --stream S --day 2026-02-02..2026-01-01", sentence("days-end-early")),
-        ("ok.conf --stream S --streams nowhere", "nowhere"),
-        ("ok.conf --stream S --consumers .", sentence("consumers-without-streams")),
-        ("acme.conf --stream S", "'ACME'"),
-        ("ok.conf --stream S --permissions acme.conf", "'ACME'"),
-        (
-            "ok.conf --stream S --permissions-account A",
-            sentence("account-without-permissions-file"),
-        ),
-        (
-            "acme.conf --stream S --account ACME --permissions acme.conf"
-            " --permissions-account NONE",
-            "'NONE'",
-        ),
-        ("ok.conf", sentence("no-subjects")),
-        ("ok.conf --live --stream S", sentence("no-subjects")),
-        ("ok.conf --live --census c", sentence("not-both", options="--live or --census")),
-        *(
-            (f"ok.conf {options}", sentence("needs-an-archive"))
-            for options in (
-                "--census c --stream S --subject-header Answer-To",
-                "--census c --exact",
-                "--live --server x --exact",
-                "--server x --simulate",
-                "--server x --day 2026-01-01",
-            )
-        ),
-    ],
-)
+@pytest.mark.parametrize(("args", "code", "told"), rows("dry_run_usage.yaml", "options"))
 def test_bad_usage_is_one_line(
-    args: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    args: str, code: str | None, told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("ok.conf").write_text("mappings { a: b }")
-    Path("bad.conf").write_text('mappings { "a.*": "b.$9" }')
-    Path("acme.conf").write_text(
-        "accounts { ACME { mappings { a: b }\n"
-        "users: [{user: u, password: p, permissions: {publish: a}}] } }"
-    )
-    assert error in command.refused("dry-run", "--candidate", *args.split())
+    users = "users: [{user: u, password: p, permissions: {publish: a}}]"
+    files = {
+        "ok.conf": "mappings { a: b }",
+        "bad.conf": 'mappings { "a.*": "b.$9" }',
+        "acme.conf": f"accounts {{ ACME {{ mappings {{ a: b }}\n{users} }} }}",
+    }
+    write_files(tmp_path, files)
+    said = command.refused("dry-run", "--candidate", *args.split())
+    assert (told if code is None else sentence(code, **told)) in said

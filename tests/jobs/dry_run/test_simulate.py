@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,30 +25,23 @@ from tests.jobs.dry_run.test_run import messages
 from tests.support.archive import archive, rows_of
 from tests.support.command import printed
 from tests.support.exporting import contents
+from tests.support.files import write_files, written
 from tests.support.jobs import tried
 from tests.support.refused import refused
 
 ONE = {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True}
 
 
-def write(folder: Path, *configs: dict[str, Any]) -> Path:
-    """A folder with stream configurations."""
-    folder.mkdir()
-    for config in configs:
-        (folder / f"{config['name']}.json").write_text(json.dumps({"config": config}))
-    return folder
-
-
 def test_what_the_table_holds(warehouse: Warehouse, tmp_path: Path) -> None:
     archive(warehouse, messages(count=12))
-    candidate = tmp_path / "new.conf"
-    candidate.write_text('mappings { "orders.*.*": "shop.$1" }')
-    streams = write(
-        tmp_path / "streams",
+    candidate = written(tmp_path / "new.conf", 'mappings { "orders.*.*": "shop.$1" }')
+    streams = tmp_path / "streams"
+    configs = (
         {"name": "SHOP", "subjects": ["shop.*"], "max_msgs_per_subject": 2},
         {"name": "COPY", "mirror": {"name": "SHOP"}},
         {"name": "ONCE", "sources": [{"name": "COPY", "filter_subject": "shop.us"}], **ONE},
     )
+    write_files(streams, {f"{one['name']}.json": {"config": one} for one in configs})
     result = tried(warehouse, candidate, streams=streams, simulate=True)
     # Of each six `tests.jobs.dry_run.test_run.SUBJECTS` four are mapped, two of each region.
     once = SimulatedStream("ONCE", 1, 0, 3, keeps_up_with=("SHOP",))

@@ -56,29 +56,25 @@ def read(tasks: list[Task]) -> list[list[tuple[Any, ...]]]:
     return [[(p.path, p.first, p.end) for p in task.pieces] for task in tasks]
 
 
-@pytest.mark.parametrize(
-    ("files", "wanted"),
-    [
-        pytest.param([], [], id="none"),
-        pytest.param([file("a", 10), file("b", 20)], [[("a", 0, 0), ("b", 0, 0)]], id="small"),
-        pytest.param(
-            [file("z", 10, first=1), file("a", 10, first=300), file("b", 10, first=12)],
-            [[("z", 0, 0), ("b", 0, 0), ("a", 0, 0)]],
-            id="by sequence",
-        ),
-        pytest.param([file("a", 60), file("b", 60)], [[("a", 0, 0)], [("b", 0, 0)]], id="two"),
-        pytest.param(
-            [file("a", 60, 60, 60, 60)], [[("a", 0, 1)], [("a", 1, 3)], [("a", 3, 4)]], id="cut"
-        ),
-        pytest.param([file("a", 30, 30)], [[("a", 0, 0)]], id="not cut below the goal"),
-        pytest.param([file("a", 500)], [[("a", 0, 0)]], id="one row group"),
-        pytest.param(
-            [file("a", 10), file("b", 10, day=DAY + 1)],
-            [[("a", 0, 0)], [("b", 0, 0)]],
-            id="never two days in a file",
-        ),
-    ],
-)
+TASKS = {
+    "none": ([], []),
+    "small": ([file("a", 10), file("b", 20)], [[("a", 0, 0), ("b", 0, 0)]]),
+    "by sequence": (
+        [file("z", 10, first=1), file("a", 10, first=300), file("b", 10, first=12)],
+        [[("z", 0, 0), ("b", 0, 0), ("a", 0, 0)]],
+    ),
+    "two": ([file("a", 60), file("b", 60)], [[("a", 0, 0)], [("b", 0, 0)]]),
+    "cut": ([file("a", 60, 60, 60, 60)], [[("a", 0, 1)], [("a", 1, 3)], [("a", 3, 4)]]),
+    "not cut below the goal": ([file("a", 30, 30)], [[("a", 0, 0)]]),
+    "one row group": ([file("a", 500)], [[("a", 0, 0)]]),
+    "never two days in a file": (
+        [file("a", 10), file("b", 10, day=DAY + 1)],
+        [[("a", 0, 0)], [("b", 0, 0)]],
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "wanted"), TASKS.values(), ids=TASKS)
 def test_tasks(table: Table, files: list[DataFile], wanted: list[Any]) -> None:
     assert read(plan(table, files, goal=100)) == wanted
 

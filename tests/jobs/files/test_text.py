@@ -38,11 +38,9 @@ def columns(rows: list[Row]) -> dict[str, pa.Array]:
 def plain(found: dict[str, pa.Array]) -> dict[str, list[Any]]:
     """All texts as bytes."""
     return {
-        name: column.cast(
-            PAIRS if pa.types.is_list(column.type) else pa.binary()
-        ).to_pylist()
+        name: column.cast(PAIRS if pa.types.is_list(column.type) else pa.binary()).to_pylist()
         for name, column in found.items()
-    }  # fmt: skip
+    }
 
 
 VALUES = st.none() | st.sampled_from(HOSTILE) | st.binary(max_size=4)

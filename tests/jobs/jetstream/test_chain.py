@@ -19,8 +19,7 @@ from nats import connect
 import jobs.jetstream.chain
 from jobs.errors import JobError
 from jobs.jetstream.chain import Chain, StreamLost
-from jobs.jetstream.process import NatsServer
-from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.jetstream.process import NatsServer, nats_server
 from jobs.jetstream.stream import StreamState
 from jobs.settings.connection import NatsSettings
 from tests.support.network import network
@@ -115,8 +114,16 @@ def test_somebody_else_answers_into_the_inbox(stream: Stream) -> None:
 # --- Faults ---------------------------------------------------------------------------------------
 
 
-def survive_kills(stream: Stream, chance: random.Random, kills: int) -> None:
-    count = 150 * (kills + 1)
+def last_of(stream: Stream) -> int:
+    last: int = stream.info().state.last_seq
+    return last
+
+
+@pytest.mark.parametrize(
+    "kills", [3, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+)
+def test_killed_at_many_moments(stream: Stream, seed: int, kills: int) -> None:
+    chance, count = random.Random(seed), 150 * (kills + 1)
     for killed in range(kills):
         child = os.fork()
         if not child:
@@ -136,25 +143,10 @@ def survive_kills(stream: Stream, chance: random.Random, kills: int) -> None:
     assert stored(stream) == list(range(1, count + 1))
 
 
-def last_of(stream: Stream) -> int:
-    last: int = stream.info().state.last_seq
-    return last
-
-
-def test_killed_at_three_moments(stream: Stream, seed: int) -> None:
-    survive_kills(stream, random.Random(seed), 3)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_killed_at_forty_moments(stream: Stream, seed: int) -> None:
-    survive_kills(stream, random.Random(seed), 40)
-
-
 @pytest.fixture
 def own() -> Iterator[NatsServer]:
     """A server that a test may stop."""
-    with run_nats_server() as server:
+    with nats_server() as server:
         yield server
 
 
@@ -227,9 +219,7 @@ def test_a_server_that_stays_away(own: NatsServer) -> None:
 
 
 def test_a_stream_that_is_purged(stream: Stream) -> None:
-    def purge() -> None:
-        stream.run(lambda js: js.purge_stream(stream.name))
-
+    purge = partial(stream.run, lambda js: js.purge_stream(stream.name))
     assert meanwhile(stream, 2000, 300, purge).sent == 2000
     # What was purged is sent again when it is asked for again; the rest is not.
     held = set(stored(stream))
@@ -240,11 +230,8 @@ def test_a_stream_that_is_purged(stream: Stream) -> None:
 
 @pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made-anew"])
 def test_a_stream_that_vanishes(stream: Stream, anew: bool) -> None:
-    def remove() -> None:
-        stream.run(lambda js: js.delete_stream(stream.name))
-
     with pytest.raises(JobError) as caught:
-        meanwhile(stream, 5000, 300, stream.create_again if anew else remove)
+        meanwhile(stream, 5000, 300, stream.create_again if anew else stream.remove)
     assert caught.value.code in ("replay-recreated", "no-stream")
     if anew:
         assert stored(stream) == []
@@ -267,7 +254,7 @@ def test_a_stream_that_vanishes_with_what_was_on_the_way(
     def remove() -> None:
         nonlocal is_gone
         is_gone = True
-        stream.run(lambda js: js.delete_stream(stream.name))
+        stream.remove()
 
     monkeypatch.setattr(Chain, "add", lose)
     with refused(JobError, "no-stream"):
@@ -292,20 +279,12 @@ def test_an_answer_that_overtakes_a_look(stream: Stream, monkeypatch: pytest.Mon
 
 def test_limits_that_change(stream: Stream) -> None:
     """The stream removes messages from then on; none is stored twice, and the newest stay."""
-
-    def limit() -> None:
-        config = stream.info().config.evolve(max_msgs=50)
-        stream.run(lambda js: js.update_stream(config=config))
-
-    assert meanwhile(stream, 2000, 300, limit).sent == 2000
+    assert meanwhile(stream, 2000, 300, partial(stream.update, max_msgs=50)).sent == 2000
     assert stored(stream) == list(range(1951, 2001))
 
 
 def test_a_subject_that_is_taken_away(stream: Stream) -> None:
-    def take() -> None:
-        config = stream.info().config.evolve(subjects=["elsewhere.>"])
-        stream.run(lambda js: js.update_stream(config=config))
-
+    take = partial(stream.update, subjects=["elsewhere.>"])
     about = re.compile(f"nobody takes messages to {stream.name}\\.")
     with refused(JobError, "replay-no-answer", reason=about):
         meanwhile(stream, 5000, 300, take, patience=1.0)

@@ -7,42 +7,16 @@ import pytest
 from jobs.jetstream.control import ASIDE, TABLE, outgoing
 from jobs.jetstream.wire import Unsendable
 from scripts import pages
+from tests.cases import rows
 
 NOTHING: frozenset[str] = frozenset()
 ALL = frozenset(("rollup", "ttl"))
 PREFIX = "Nats-Transform-Original-"
 
 
-@pytest.mark.parametrize(
-    ("line", "acts", "expected"),
-    [
-        pytest.param("Own: 1", NOTHING, "Own: 1", id="own"),
-        pytest.param("b:1", NOTHING, "b:1", id="spacing"),
-        pytest.param("A:", NOTHING, "A:", id="empty"),
-        pytest.param("Nats-Marker-Reason: MaxAge", ALL, "Nats-Marker-Reason: MaxAge", id="marker"),
-        pytest.param("Nats-Rollup:  sub", ALL, "Nats-Rollup: sub", id="rollup-that-acts"),
-        pytest.param("Nats-Rollup: SUB", ALL, "Nats-Rollup: sub", id="rollup-in-capitals"),
-        pytest.param("Nats-Rollup: all", ALL, PREFIX + "Nats-Rollup: all", id="rollup-of-all"),
-        pytest.param("nats-rollup: sub", NOTHING, PREFIX + "nats-rollup: sub", id="small-letters"),
-        pytest.param("nats-rollup: sub", ALL, PREFIX + "nats-rollup: sub", id="never-acted"),
-        pytest.param("NATS-TTL: 1s", ALL, PREFIX + "NATS-TTL: 1s", id="ttl-never-acted"),
-        pytest.param("Nats-TTL: 10", ALL, "Nats-TTL: 10", id="ttl-that-acts"),
-        pytest.param("Nats-TTL: 1h30m5s", ALL, "Nats-TTL: 1h30m5s", id="ttl-as-a-duration"),
-        pytest.param("Nats-TTL: 5m0s", ALL, "Nats-TTL: 5m0s", id="ttl-as-go-writes-minutes"),
-        pytest.param("Nats-TTL: never", ALL, "Nats-TTL: never", id="ttl-never"),
-        pytest.param("Nats-TTL: 0", ALL, PREFIX + "Nats-TTL: 0", id="ttl-of-nothing"),
-        pytest.param("Nats-TTL: soon", ALL, PREFIX + "Nats-TTL: soon", id="ttl-that-is-none"),
-        pytest.param("Nats-Future: 1", ALL, PREFIX + "Nats-Future: 1", id="of-a-later-server"),
-        pytest.param("Status: 503", ALL, PREFIX + "Status: 503", id="status"),
-        pytest.param(
-            "Nats-Transform-Source: v 1 S", ALL, PREFIX + "Nats-Transform-Source: v 1 S",
-            id="our-own-of-an-earlier-replay",
-        ),
-        pytest.param(PREFIX + "Nats-TTL: 1", ALL, PREFIX + "Nats-TTL: 1", id="set-aside-before"),
-    ],
-)  # fmt: skip
-def test_lines(line: str, acts: frozenset[str], expected: str) -> None:
-    assert outgoing([line.encode()], acts) == [expected.encode()]
+@pytest.mark.parametrize(("line", "acts", "expected"), rows("replays.yaml", "headers"))
+def test_lines(line: str, acts: list[str], expected: str) -> None:
+    assert outgoing([line.encode()], frozenset(acts)) == [expected.encode()]
 
 
 def test_only_the_first_header_of_a_name_acts() -> None:

@@ -7,7 +7,6 @@ import contextlib
 import json
 import pickle
 import re
-import socket
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from socketserver import BaseRequestHandler, TCPServer
 from typing import Any
 from urllib.parse import urlparse
 
@@ -26,14 +26,14 @@ from jobs.errors import ArchiveError
 from jobs.jetstream.account import stream_origins
 from jobs.jetstream.answers import Answer
 from jobs.jetstream.connection import api, connection
-from jobs.jetstream.process import NatsServer
-from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.jetstream.process import NatsServer, nats_server
 from jobs.settings.connection import NatsSettings
 from jobs.settings.warehouse import Warehouse
 from tests.support.jobs import archived
 from tests.support.jwt_signing import credentials, new_key, operator_config, public, seed
 from tests.support.network import silent_after
 from tests.support.refused import refused
+from tests.support.serving import serving
 from tests.support.streams import batches_of, column_of
 
 pytestmark = pytest.mark.server
@@ -128,7 +128,7 @@ def client_files(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def tls_server(folder: Path, config: str) -> Iterator[tuple[NatsServer, NatsSettings]]:
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         settings = reaching(server, **client_files(folder))
         fill(servers=server.url, tls=settings.tls())
         yield server, settings
@@ -182,14 +182,14 @@ def test_tls_with_a_client_certificate(certificates: Path, warehouse: Warehouse)
 def test_a_certificate_for_another_name(certificates: Path) -> None:
     """By the authority that we trust: whoever has it could answer in the place of the server."""
     config = tls_config(certificates, "verify: false").replace("server.", "elsewhere.")
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         settings = NatsSettings(servers=server.url, tls_ca=certificates / "ca.pem")
         assert "certificate is not valid for '127.0.0.1'" in why_refused(settings)
 
 
 def test_tls_before_the_first_word(certificates: Path) -> None:
     config = tls_config(certificates, "handshake_first: true\nverify: true")
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         settings = NatsSettings(servers=server.url, tls_first=True, **client_files(certificates))
         fill(servers=server.url, tls=settings.tls(), tls_handshake_first=True)
         assert read_all(settings) == ALL
@@ -229,39 +229,29 @@ def test_certificate_files_that_cannot_be_used(
     assert str(path) in why_refused(NatsSettings(servers="nats://127.0.0.1:1", **given))
 
 
-class Eavesdropper:
+class Eavesdropper(TCPServer):
     """A server that introduces itself as it is told, and keeps whatever it gets."""
 
-    def __init__(self, info: dict[str, Any]) -> None:
+    def __init__(self, **info: Any) -> None:
         self.info = {"server_id": "S", "version": "2.15.1", "max_payload": 1048576, "headers": True,
                      "auth_required": True, "nonce": "abc"} | info  # fmt: skip
         self.got = b""
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        self.url = f"nats://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        super().__init__(("127.0.0.1", 0), Answering)
 
-    def _serve(self) -> None:
+
+class Answering(BaseRequestHandler):
+    """Its part in each connection."""
+
+    server: Eavesdropper
+
+    def handle(self) -> None:
+        self.request.settimeout(2)
         with contextlib.suppress(OSError):
-            while True:
-                client = self._listening.accept()[0]
-                client.sendall(b"INFO " + json.dumps(self.info).encode() + b"\r\n")
-                client.settimeout(2)
-                with contextlib.suppress(OSError):
-                    while data := client.recv(65536):
-                        self.got += data
-                        if b"PING" in data:
-                            client.sendall(b"PONG\r\n")
-                client.close()
-
-    def __enter__(self) -> Eavesdropper:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listening.close()
+            self.request.sendall(b"INFO " + json.dumps(self.server.info).encode() + b"\r\n")
+            while data := self.request.recv(65536):
+                self.server.got += data
+                if b"PING" in data:
+                    self.request.sendall(b"PONG\r\n")
 
 
 @pytest.mark.parametrize(
@@ -279,10 +269,10 @@ class Eavesdropper:
 def test_no_word_to_a_server_without_tls(
     certificates: Path, scheme: str, has_ca: bool, given: dict[str, str]
 ) -> None:
-    with Eavesdropper({}) as server:
+    with serving(server := Eavesdropper()):
         ca = certificates / "ca.pem" if has_ca else None
-        url = f"{scheme}://127.0.0.1:{server.port}"
-        settings = reaching(server, servers=url, connect_timeout=1, tls_ca=ca, **given)
+        url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
+        settings = NatsSettings(servers=url, connect_timeout=1, tls_ca=ca, **given)
         assert "doesn't offer TLS" in why_refused(settings)
     assert server.got == b""
 
@@ -290,10 +280,10 @@ def test_no_word_to_a_server_without_tls(
 @pytest.mark.parametrize("offer", ["tls_required", "tls_available"])
 def test_what_a_server_says_in_clear_is_not_believed(certificates: Path, offer: str) -> None:
     """It says that it has TLS, and then has none: a handshake goes out, and no credentials."""
-    with Eavesdropper({offer: True}) as server:
+    with serving(server := Eavesdropper(**{offer: True})):
         given = {"tls_ca": certificates / "ca.pem", "user": "u", "password": "sesame"}
-        url = f"tls://127.0.0.1:{server.port}"
-        why_refused(reaching(server, servers=url, connect_timeout=0.25, **given))
+        url = f"tls://127.0.0.1:{server.server_address[1]}"
+        why_refused(NatsSettings(servers=url, connect_timeout=0.25, **given))
     assert server.got.startswith(b"\x16\x03")  # a TLS record
     assert b"sesame" not in server.got
     assert b"CONNECT" not in server.got
@@ -301,7 +291,7 @@ def test_what_a_server_says_in_clear_is_not_believed(certificates: Path, offer: 
 
 def test_tls_where_it_is_optional_for_clients(certificates: Path) -> None:
     config = tls_config(certificates, "verify: false") + "\nallow_non_tls: true"
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         fill(servers=server.url)
         settings = NatsSettings(servers=server.url, tls_ca=certificates / "ca.pem")
 
@@ -320,7 +310,7 @@ def test_an_nkey(tmp_path: Path) -> None:
     user, other = new_key("user"), new_key("user")
     (tmp_path / "seed").write_bytes(seed(user))
     (tmp_path / "other").write_bytes(seed(other))
-    with run_nats_server(f"authorization {{ users [ {{ nkey: {public(user)} }} ] }}") as server:
+    with nats_server(f"authorization {{ users [ {{ nkey: {public(user)} }} ] }}") as server:
         fill(servers=server.url, nkeys_seed=str(tmp_path / "seed"))
         settings = NatsSettings(servers=server.url, nkey=tmp_path / "seed")
         assert read_all(settings) == ALL
@@ -344,7 +334,7 @@ OF_ACCOUNT = f"accounts {{ A {{ jetstream: enabled, users [ {{ {USER} }} ] }} }}
     ],
 )
 def test_words(config: str, given: dict[str, str]) -> None:
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         fill(servers=server.url, **given)
         assert read_all(reaching(server, **given)) == ALL
         wrong = given | {name: "wrong" for name in given if name != "user"}
@@ -371,7 +361,7 @@ def test_the_rights_that_reading_takes() -> None:
       {{ user: lister, password: p, permissions: {{ {lister} }} }}
     ] }} }}
     """
-    with run_nats_server(config) as server:
+    with nats_server(config) as server:
         fill(servers=server.url, user="all", password="p")  # noqa: S106 - the config's above
         settings = reaching(server, user="reader", password="p", connect_timeout=1)  # noqa: S106
         assert read_all(settings) == ALL
@@ -416,7 +406,7 @@ def realm(tmp_path: Path) -> Realm:
 
 
 def test_credentials_files(realm: Realm) -> None:
-    with run_nats_server(realm.config()) as server:
+    with nats_server(realm.config()) as server:
         good = realm.creds("good", expires=int(time.time()) + 3600)
         fill(servers=server.url, user_credentials=str(good))
         settings = NatsSettings(servers=server.url, creds=good)
@@ -430,7 +420,7 @@ def test_credentials_files(realm: Realm) -> None:
 
 
 def test_an_account_that_expired(realm: Realm) -> None:
-    with run_nats_server(realm.config(expires=int(time.time()) - 60)) as server:
+    with nats_server(realm.config(expires=int(time.time()) - 60)) as server:
         expired = NatsSettings(servers=server.url, creds=realm.creds("user"))
         why_refused(expired, "credentials-refused")
 
@@ -446,13 +436,13 @@ def test_an_account_that_expired(realm: Realm) -> None:
 def test_a_credentials_file_that_is_none(tmp_path: Path, realm: Realm, text: str) -> None:
     path = tmp_path / "broken.creds"
     path.write_text(text, encoding="latin-1")
-    with run_nats_server(realm.config()) as server:
+    with nats_server(realm.config()) as server:
         assert str(path) in why_refused(NatsSettings(servers=server.url, creds=path))
 
 
 def test_credentials_that_expire_in_mid_read(realm: Realm) -> None:
     """The server ends the connection; we say so at once and do not wait for it to come back."""
-    with run_nats_server(realm.config()) as server:
+    with nats_server(realm.config()) as server:
         fill(servers=server.url, user_credentials=str(realm.creds("good")))
         short = realm.creds("short", expires=int(time.time()) + 4)
         nats = NatsSettings(servers=server.url, creds=short, patience=120)
@@ -488,10 +478,10 @@ def leaf_node_port(server: NatsServer) -> int:
 def test_a_domain() -> None:
     """The stream is behind a leaf node, in a domain of its own, and is read through the hub."""
     listen = "leafnodes { listen: 127.0.0.1:-1 }\njetstream { domain: hub }"
-    with run_nats_server(ACCOUNTS + listen) as hub:
+    with nats_server(ACCOUNTS + listen) as hub:
         remote = f'url: "nats://u:p@127.0.0.1:{leaf_node_port(hub)}", account: A'
         behind = f"leafnodes {{ remotes [ {{ {remote} }} ] }}\njetstream {{ domain: leaf }}"
-        with run_nats_server(ACCOUNTS + behind) as leaf:
+        with nats_server(ACCOUNTS + behind) as leaf:
             fill(servers=leaf.url, user="u", password="p")  # noqa: S106 - the config's above
             through_hub = partial(reaching, hub, user="u", password="p")  # noqa: S106 - as above
             until_it_answers(through_hub(domain="leaf"))

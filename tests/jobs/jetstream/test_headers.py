@@ -7,39 +7,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.jetstream.headers import format_headers, header_columns, parse_headers
-
-CASES = [
-    pytest.param(b"NATS/1.0\r\nA: b\r\n\r\n", [(b"A", b"b")], True, id="usual"),
-    pytest.param(
-        b"NATS/1.0\r\nb: 1\r\nA: 2\r\nb: 3\r\nB: 4\r\n\r\n",
-        [(b"b", b"1"), (b"A", b"2"), (b"b", b"3"), (b"B", b"4")],
-        True,
-        id="order-repeats-case",
-    ),
-    pytest.param(b"NATS/1.0\r\nA: \r\n\r\n", [(b"A", b"")], True, id="empty-value"),
-    pytest.param(b"NATS/1.0\r\nA: b:c\r\n\r\n", [(b"A", b"b:c")], True, id="colon-in-value"),
-    pytest.param(b"NATS/1.0\r\nA: b \r\n\r\n", [(b"A", b"b ")], True, id="blank-behind-value"),
-    pytest.param(b"NATS/1.0\r\nA:b\r\n\r\n", [(b"A", b"b")], False, id="no-blank"),
-    pytest.param(b"NATS/1.0\r\nA:\r\n\r\n", [(b"A", b"")], False, id="nothing-behind-colon"),
-    pytest.param(b"NATS/1.0\r\nA:   b\r\n\r\n", [(b"A", b"b")], False, id="many-blanks"),
-    pytest.param(b"NATS/1.0\r\nA : b\r\n\r\n", [(b"A ", b"b")], True, id="blank-before-colon"),
-    pytest.param(b"NATS/1.0\r\n\r\n", [], False, id="no-headers"),
-    pytest.param(b"NATS/1.0 503\r\nA: b\r\n\r\n", [(b"A", b"b")], False, id="with-status"),
-    pytest.param(b"NATS/1.0\r\nno colon\r\n\r\n", [], False, id="no-colon"),
-    pytest.param(b"NATS/1.0\r\n\xff: \xfe\r\n\r\n", [(b"\xff", b"\xfe")], True, id="not-utf-8"),
-    pytest.param(b"NATS/1.0\r\nA: b\r\n", [(b"A", b"b")], False, id="no-empty-line"),
-    pytest.param(b"nonsense", [], False, id="no-block-at-all"),
-]
+from nats_transform.mappings.subject import encode
+from tests.cases import rows
 
 
-@pytest.mark.parametrize(("block", "pairs", "exact"), CASES)
-def test_pairs(block: bytes, pairs: list[tuple[bytes, bytes]], exact: bool) -> None:
-    assert parse_headers(block) == pairs
-    assert (format_headers(pairs) == block) == exact
-    headers, raw = header_columns([None, block])
-    assert headers.values.field(0).view("binary").to_pylist() == [name for name, _ in pairs]
-    assert headers.values.field(1).view("binary").to_pylist() == [value for _, value in pairs]
-    assert raw.to_pylist() == [None, None if exact else block]
+@pytest.mark.parametrize(("block", "pairs", "exact"), rows("wire.yaml", "blocks"))
+def test_pairs(block: str, pairs: list[list[str]], exact: bool) -> None:
+    data, wanted = encode(block), [(encode(name), encode(value)) for name, value in pairs]
+    assert parse_headers(data) == wanted
+    assert (format_headers(wanted) == data) == exact
+    headers, raw = header_columns([None, data])
+    assert headers.values.field(0).view("binary").to_pylist() == [name for name, _ in wanted]
+    assert headers.values.field(1).view("binary").to_pylist() == [value for _, value in wanted]
+    assert raw.to_pylist() == [None, None if exact else data]
 
 
 def restore(blocks: list[bytes | None]) -> list[bytes | None]:

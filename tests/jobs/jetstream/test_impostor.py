@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,20 @@ from jobs.settings.connection import NatsSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.source import StreamSource
 from nats_transform.kernel.coverage import Coverage
-from tests.support.impostor import INFO, INFO_OF_STREAM, Impostor, message, serving
+from tests.support.impostor import (
+    INFO,
+    INFO_OF_STREAM,
+    Impostor,
+    Pieces,
+    endless,
+    message,
+    once,
+    serving,
+)
 from tests.support.jobs import archived
 from tests.support.refused import refused
 from tests.support.spark_cluster import children, family
 
-Pieces = Callable[[bytes, bytes], Iterator[bytes]]
 STATE = INFO_OF_STREAM["state"]
 
 
@@ -39,67 +47,47 @@ def reading(impostor: Impostor, folder: Path, patience: float = 5) -> None:
         archived(Warehouse(dir=folder / "w"), server=nats)
 
 
-def once(text: bytes) -> Pieces:
-    """Sends a text, in which `SID` stands for the number of the subscription."""
-    return lambda inbox, sid: iter([text.replace(b"SID", sid)])
-
-
-def endless(start: bytes, piece: bytes) -> Pieces:
-    """Sends a start, and then a piece again and again."""
-    return lambda inbox, sid: itertools.chain(
-        [start.replace(b"SID", sid)], itertools.repeat(piece.replace(b"SID", sid))
-    )
-
-
 REPLY = b"$JS.ACK.S.c.1.1.1.1.2"
 
 
-@pytest.mark.parametrize(
-    ("pieces", "why"),
-    [
-        pytest.param(once(b"MSG a SID r -40\r\nx\r\n"), "an unknown line", id="negative"),
-        pytest.param(once(b"MSG a SID r x\r\n\r\n"), "an unknown line", id="no-number"),
-        pytest.param(once(b"MSG a SID r 1_0\r\n\r\n"), "an unknown line", id="underscore"),
-        pytest.param(
-            once(b"MSG a SID r " + b"9" * 5000 + b"\r\n"), "Exceeds the limit", id="digits"
+NO_PROTOCOL = {
+    "negative": (once(b"MSG a SID r -40\r\nx\r\n"), "an unknown line"),
+    "no-number": (once(b"MSG a SID r x\r\n\r\n"), "an unknown line"),
+    "underscore": (once(b"MSG a SID r 1_0\r\n\r\n"), "an unknown line"),
+    "digits": (once(b"MSG a SID r " + b"9" * 5000 + b"\r\n"), "Exceeds the limit"),
+    "headers": (once(b"HMSG a SID r -9 -3\r\n\r\n"), "an unknown line"),
+    "unknown": (once(b"WHAT\r\n"), "an unknown line"),
+    "info-list": (once(b"INFO []\r\n"), "INFO Input should be"),
+    "info-no-json": (once(b"INFO {\r\n"), "Expecting property name"),
+    "info-urls": (once(b'INFO {"connect_urls": 7}\r\n'), "INFO connect_urls: Input"),
+    "err": (once(b"-ERR \r\n"), "not well formed"),
+    "large": (
+        endless(b"MSG a SID r 1000000000000\r\n", bytes(65_536)),
+        "a message of 1,000,000,000,000 bytes",
+    ),
+    "line": (endless(b"MSG ", b"a" * 65_536), "a line of more than"),
+    "nothing": (endless(b"", b"a" * 65_536), "a line of more than"),
+    "lf": (endless(b"", b"MSG a SID r x\n" * 6_000), "a line of more than"),
+    "urls": (
+        lambda inbox, sid: (
+            b'INFO {"connect_urls": %s}\r\n'
+            % json.dumps([f"h{n}:{m}" for m in range(1000)]).encode()
+            for n in itertools.count()
         ),
-        pytest.param(once(b"HMSG a SID r -9 -3\r\n\r\n"), "an unknown line", id="headers"),
-        pytest.param(once(b"WHAT\r\n"), "an unknown line", id="unknown"),
-        pytest.param(once(b"INFO []\r\n"), "INFO Input should be", id="info-list"),
-        pytest.param(once(b"INFO {\r\n"), "Expecting property name", id="info-no-json"),
-        pytest.param(
-            once(b'INFO {"connect_urls": 7}\r\n'), "INFO connect_urls: Input", id="info-urls"
-        ),
-        pytest.param(once(b"-ERR \r\n"), "not well formed", id="err"),
-        pytest.param(
-            endless(b"MSG a SID r 1000000000000\r\n", bytes(65_536)),
-            "a message of 1,000,000,000,000 bytes",
-            id="large",
-        ),
-        pytest.param(endless(b"MSG ", b"a" * 65_536), "a line of more than", id="line"),
-        pytest.param(endless(b"", b"a" * 65_536), "a line of more than", id="nothing"),
-        pytest.param(endless(b"", b"MSG a SID r x\n" * 6_000), "a line of more than", id="lf"),
-        pytest.param(
-            lambda inbox, sid: (
-                b'INFO {"connect_urls": %s}\r\n'
-                % json.dumps([f"h{n}:{m}" for m in range(1000)]).encode()
-                for n in itertools.count()
-            ),
-            "it names more than 2,000 servers",
-            id="urls",
-        ),
-        pytest.param(
-            endless(b"", b"MSG a SID %s 65000\r\n%s\r\n" % (REPLY, bytes(65_000))),
-            "it sends more than it was asked for",
-            id="more",
-        ),
-        pytest.param(
-            endless(b"", b"HMSG a SID %s 30000 65000\r\n%s\r\n" % (REPLY, bytes(65_000))),
-            "it sends more than it was asked for",
-            id="more-in-pieces",
-        ),
-    ],
-)
+        "it names more than 2,000 servers",
+    ),
+    "more": (
+        endless(b"", b"MSG a SID %s 65000\r\n%s\r\n" % (REPLY, bytes(65_000))),
+        "it sends more than it was asked for",
+    ),
+    "more-in-pieces": (
+        endless(b"", b"HMSG a SID %s 30000 65000\r\n%s\r\n" % (REPLY, bytes(65_000))),
+        "it sends more than it was asked for",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pieces", "why"), NO_PROTOCOL.values(), ids=NO_PROTOCOL)
 def test_what_is_no_protocol(tmp_path: Path, pieces: Pieces, why: str) -> None:
     impostor = Impostor(pieces=pieces)
     with refused(ArchiveError, "server-unreadable", reason=re.compile(why)):

@@ -9,6 +9,7 @@ import pytest
 from jobs.jetstream.outgoing import iso_time
 from jobs.jetstream.stream import StreamState
 from jobs.jetstream.target import NO_TIME, Target, replayed, source_stream
+from tests.cases import rows
 
 V = b"a" * 64
 
@@ -17,45 +18,14 @@ def target(**config: Any) -> Target:
     return Target("T", StreamState("", 0, 0, 1, 0, config))
 
 
-@pytest.mark.parametrize(
-    ("subjects", "subject", "fault"),
-    [
-        pytest.param(["a.>"], "a.b", None, id="captured"),
-        pytest.param(["a.>"], "a", "does not capture it", id="too-short"),
-        pytest.param(["a.*", "b"], "b", None, id="one-of-two"),
-        pytest.param([], "a", "does not capture it", id="no-subjects"),
-        pytest.param(["$KV.B.>"], "$KV.B.k", None, id="dollar-as-it-is"),
-        pytest.param([">"], "$KV.B.k", "only by a wildcard, not as $KV", id="dollar-by-tail"),
-        pytest.param(["*.API.>"], "$JS.API.x", "only by a wildcard", id="dollar-by-star"),
-        pytest.param(["$KV.>"], "$JS.API.x", "does not capture it", id="another-dollar"),
-        pytest.param(["*a"], "ba", "does not capture it", id="star-within-a-token"),
-    ],
-)
+@pytest.mark.parametrize(("subjects", "subject", "fault"), rows("replays.yaml", "subjects"))
 def test_subjects(subjects: list[str], subject: str, fault: str | None) -> None:
     found = target(subjects=subjects).fault(subject)
     assert (found is None) == (fault is None)
     assert fault is None or fault in str(found)
 
 
-@pytest.mark.parametrize(
-    ("config", "forgets"),
-    [
-        pytest.param({}, [], id="nothing-said"),
-        pytest.param({"max_msgs": -1, "max_bytes": -1, "max_age": 0}, [], id="no-limits"),
-        pytest.param({"max_msgs": 5}, ["max_msgs"], id="messages"),
-        pytest.param({"max_msgs": 5, "discard": "new"}, [], id="messages-refused"),
-        pytest.param({"max_age": 5, "discard": "new"}, ["max_age"], id="age"),
-        pytest.param(
-            {"max_msgs_per_subject": 1, "discard": "new"}, ["max_msgs_per_subject"], id="subject"
-        ),
-        pytest.param(
-            {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True},
-            [],
-            id="subject-refused",
-        ),
-        pytest.param({"retention": "workqueue"}, ["retention workqueue"], id="work-queue"),
-    ],
-)
+@pytest.mark.parametrize(("config", "forgets"), rows("replays.yaml", "forgets"))
 def test_what_it_forgets(config: dict[str, Any], forgets: list[str]) -> None:
     assert list(target(**config).forgets()) == forgets
 
@@ -65,34 +35,30 @@ def test_what_takes_nothing(field: str) -> None:
     assert len(list(target(**{field: {"name": "S"}}).impossible())) == 1
 
 
-@pytest.mark.parametrize(
-    ("pairs", "expected"),
-    [
-        pytest.param([(b"Nats-Transform-Source", V + b" 7 A")], (V, 7, b"A"), id="ours"),
-        pytest.param(
-            [(b"Nats-Transform-Source", V + b" 7 A%3A5"), (b"Nats-Msg-Id", b"x.1")],
-            (V, 7, b"A%3A5"),
-            id="with-a-colon",
-        ),
-        pytest.param([(b"Nats-Msg-Id", V + b":A:7")], (V, 7, b"A"), id="of-0.1.0"),
-        pytest.param([(b"Nats-Msg-Id", V + b":A:5:7")], (V, 7, b"A%3A5"), id="of-0.1.0-colon"),
-        pytest.param([(b"Nats-Msg-Id", b"v1:A:7")], None, id="of-somebody"),
-        pytest.param([(b"Nats-Msg-Id", V + b":A:x")], None, id="no-number"),
-        pytest.param(
-            [(b"Nats-Transform-Source", V + b" %d A" % (2**63 - 1))],
-            (V, 2**63 - 1, b"A"),
-            id="the-last-sequence",
-        ),
-        pytest.param([(b"Nats-Transform-Source", V + b" %d A" % (2**63))], None, id="too-large"),
-        pytest.param([(b"Nats-Transform-Source", V + b" %d A" % (10**19))], None, id="too-long"),
-        pytest.param([(b"Nats-Transform-Source", V + b" -7 A")], None, id="negative"),
-        pytest.param([(b"Nats-Transform-Source", V + b" 7 A B")], None, id="another-word"),
-        pytest.param(
-            [(b"Nats-Transform-Original-Nats-Transform-Source", V + b" 7 A")], None, id="set-aside"
-        ),
-        pytest.param([], None, id="none"),
-    ],
-)
+MESSAGES = {
+    "ours": ([(b"Nats-Transform-Source", V + b" 7 A")], (V, 7, b"A")),
+    "with-a-colon": (
+        [(b"Nats-Transform-Source", V + b" 7 A%3A5"), (b"Nats-Msg-Id", b"x.1")],
+        (V, 7, b"A%3A5"),
+    ),
+    "of-0.1.0": ([(b"Nats-Msg-Id", V + b":A:7")], (V, 7, b"A")),
+    "of-0.1.0-colon": ([(b"Nats-Msg-Id", V + b":A:5:7")], (V, 7, b"A%3A5")),
+    "of-somebody": ([(b"Nats-Msg-Id", b"v1:A:7")], None),
+    "no-number": ([(b"Nats-Msg-Id", V + b":A:x")], None),
+    "the-last-sequence": (
+        [(b"Nats-Transform-Source", V + b" %d A" % (2**63 - 1))],
+        (V, 2**63 - 1, b"A"),
+    ),
+    "too-large": ([(b"Nats-Transform-Source", V + b" %d A" % (2**63))], None),
+    "too-long": ([(b"Nats-Transform-Source", V + b" %d A" % (10**19))], None),
+    "negative": ([(b"Nats-Transform-Source", V + b" -7 A")], None),
+    "another-word": ([(b"Nats-Transform-Source", V + b" 7 A B")], None),
+    "set-aside": ([(b"Nats-Transform-Original-Nats-Transform-Source", V + b" 7 A")], None),
+    "none": ([], None),
+}
+
+
+@pytest.mark.parametrize(("pairs", "expected"), MESSAGES.values(), ids=MESSAGES)
 def test_which_message_it_is(
     pairs: list[tuple[bytes, bytes]], expected: tuple[bytes, int, bytes] | None
 ) -> None:

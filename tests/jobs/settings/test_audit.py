@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from jobs.audit.result import AuditResult
 from jobs.settings.audit import AuditSettings
-from jobs.warehouse import tables
+from jobs.settings.warehouse import Warehouse
 from tests.jobs.audit.rehearsal import DAY, audit, messages
 from tests.support.archive import archive
 from tests.support.refused import refused
@@ -47,7 +47,7 @@ def test_settings_that_do_not_fit(more: dict[str, Any], code: str) -> None:
         AuditSettings(stream="S", mapping=Path("m.conf"), **more)
 
 
-def test_json_has_the_names_of_the_design(warehouse: tables.Warehouse) -> None:
+def test_json_has_the_names_of_the_design(warehouse: Warehouse) -> None:
     archive(warehouse, list(messages(count=500)))
     document = json.loads(audit(warehouse, by="hour").model_dump_json())
     assert {"verdict", "rules"} <= set(document)

@@ -19,6 +19,7 @@ from jobs.jetstream.connection import connection
 from jobs.jetstream.process import nats_server
 from jobs.settings.base import Option, Settings, setting
 from jobs.settings.connection import NatsSettings
+from tests.cases import rows
 from tests.support.jwt_signing import credentials, new_key, operator_config, seed
 from tests.support.refused import refused
 
@@ -55,47 +56,7 @@ def encoded(text: str) -> str:
     return "data:;base64," + base64.b64encode(text.encode()).decode()
 
 
-@pytest.mark.parametrize(
-    ("context", "expected"),
-    [
-        pytest.param({}, {"servers": "nats://127.0.0.1:4222"}, id="empty"),
-        pytest.param(
-            {"url": "nats://a,nats://b", "description": "x", "color_scheme": "red", "token": ""},
-            {"servers": "nats://a,nats://b"},
-            id="texts for people",
-        ),
-        pytest.param(
-            {"url": "tls://a", "user": "u", "password": "p", "creds": "/c"},
-            {"servers": "tls://a", "user": "u", "password": "p"},
-            id="a user comes before other credentials",
-        ),
-        pytest.param(
-            {"url": "a", "creds": "~/x/${WHO}.creds", "ca": "$WHO.pem", "cert": "file:///c"},
-            {"servers": "a", "creds": "/at/x/me.creds", "tls_ca": "me.pem", "tls_cert": "/c"},
-            id="paths",
-        ),
-        pytest.param(
-            {"url": "a", "token": "env://WHO", "jetstream_domain": "hub", "inbox_prefix": "_I.x"},
-            {"servers": "a", "token": "me", "domain": "hub", "inbox_prefix": "_I.x"},
-            id="from the environment",
-        ),
-        pytest.param(
-            {"url": "a", "user": "u", "password": encoded("s:e/c"), "tls_first": True},
-            {"servers": "a", "user": "u", "password": "s:e/c", "tls_first": "True"},
-            id="encoded",
-        ),
-        pytest.param(
-            {"url": "a", "token": "not:a:scheme"},
-            {"servers": "a", "token": "not:a:scheme"},
-            id="a secret with a colon",
-        ),
-        pytest.param(
-            {"url": "a", "nkey": "/n", "jetstream_api_prefix": "JS.hub.API"},
-            {"servers": "a", "nkey": "/n", "js_api_prefix": "JS.hub.API"},
-            id="prefix of the API",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("context", "expected"), rows("contexts.yaml", "fields"))
 def test_fields(
     folder: Path, monkeypatch: pytest.MonkeyPatch, context: dict[str, Any], expected: dict[str, str]
 ) -> None:
@@ -116,24 +77,10 @@ def test_options_replace_parts(folder: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        pytest.param(None, "no-context", id="missing"),
-        pytest.param("{", "context-unreadable", id="not JSON"),
-        pytest.param("[" * 100_000, "context-unreadable", id="deep"),
-        pytest.param("[]", "context-not-an-object", id="a list"),
-        pytest.param('{"creds": "nsc://O/A/U"}', "context-credentials-scheme", id="nsc"),
-        pytest.param('{"nsc": "nsc://O/A/U"}', "context-field", id="old nsc"),
-        pytest.param('{"password": "op://v/i"}', "context-credentials-scheme", id="1Password"),
-        pytest.param('{"socks_proxy": "socks5://x"}', "context-field", id="proxy"),
-        pytest.param('{"user_jwt": "x"}', "context-jwt-without-seed", id="half"),
-        pytest.param('{"token": "env://NOT_SET"}', "context-variable-not-set", id="variable"),
-        pytest.param('{"token": "data:;base64,%"}', "context-not-base64", id="no base64"),
-        pytest.param('{"user": 5}', "context-field-type", id="type"),
-        pytest.param('{"ca": "env://X"}', "context-scheme", id="path"),
-    ],
-)
+DEEP = pytest.param("[" * 100_000, "context-unreadable", id="deep")
+
+
+@pytest.mark.parametrize(("content", "code"), [*rows("contexts.yaml", "refused"), DEEP])
 def test_what_cannot_be_used_is_refused(folder: Path, content: str | None, code: str) -> None:
     save(folder, "other")
     if content is not None:
@@ -156,20 +103,7 @@ class Source(Settings):
     server: Annotated[NatsSettings | None, Option(unless=("dump",))] = None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment", "server"),
-    [
-        pytest.param([], {}, "nats://selected", id="selected"),
-        pytest.param(["--dump", "d"], {}, None, id="implied and not needed"),
-        pytest.param(["--dump", "d", "--context", "x"], {}, "nats://x", id="asked for"),
-        pytest.param(["--server", "s"], {}, "s", id="server"),
-        pytest.param([], {"NATS_URL": "nats://e"}, "nats://e", id="URL of the environment"),
-        pytest.param(["--dump", "d"], {"NATS_URL": "nats://e"}, None, id="URL not needed"),
-        pytest.param([], {"NATS_CONTEXT": "x"}, "nats://x", id="context of the environment"),
-        pytest.param(["--context", "x"], {"NATS_URL": "nats://e"}, "nats://x", id="option first"),
-        pytest.param(["--context", "x", "--server", "s"], {}, "s", id="both"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "environment", "server"), rows("contexts.yaml", "server"))
 def test_which_server(
     folder: Path, arguments: list[str], environment: dict[str, str], server: str | None
 ) -> None:

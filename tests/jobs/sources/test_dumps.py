@@ -40,6 +40,7 @@ from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from nats_transform.errors import InvalidValue, NatsTransformError
 from nats_transform.kernel.messages import HEADERS
+from tests.cases import load, rows
 from tests.support.archive import rows_of
 from tests.support.jobs import archived, verified
 from tests.support.refused import refused
@@ -49,57 +50,18 @@ NOON = datetime(2026, 1, 2, 12, 0, 0, 123456)
 S = pa.string()
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        pytest.param("2026-01-02T12:00:00.123456789Z", NOON_NS, id="nanoseconds"),
-        pytest.param("2026-01-02T12:00:00.123456789", NOON_NS, id="no-zone-is-utc"),
-        pytest.param("2026-01-02T14:00:00.123456789+02:00", NOON_NS, id="zone"),
-        pytest.param("2026-01-02 12:00:00", 1767355200_000000000, id="blank"),
-        pytest.param("2026-01-02T12:00:00.5Z", 1767355200_500000000, id="one-digit"),
-        pytest.param("2026-01-02", 1767312000_000000000, id="day"),
-        pytest.param("1969-12-31T23:59:59.999999999Z", -1, id="before-1970"),
-        pytest.param(1767355200, 1767355200_000000000, id="seconds"),
-        pytest.param(1767355200.5, 1767355200_500000000, id="fraction"),
-        pytest.param(1767355200123, 1767355200_123000000, id="milliseconds"),
-        pytest.param(1767355200123456, 1767355200_123456000, id="microseconds"),
-        pytest.param(NOON_NS, NOON_NS, id="epoch-nanoseconds"),
-        pytest.param(0, 0, id="zero"),
-        pytest.param("2026-01-02T12:00:00,123456789Z", NOON_NS, id="comma"),
-        pytest.param("2026-01-02T12:00Z", 1767355200_000000000, id="no-seconds"),
-        pytest.param("2262-04-11T23:47:16.854775807Z", 2**63 - 1, id="the-last"),
-    ],
-)
+@pytest.mark.parametrize(("written", "expected"), rows("dumps.yaml", "times"))
 def test_times(written: Any, expected: int) -> None:
     assert epoch_ns(written) == expected
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        *(None, True, [], "soon", "", float("nan"), float("inf")),
-        *("12:30:00", "T12:30:00Z", "20260102", "2026-W01-1", "2026-01-02T12"),
-        *("2026-02-30", "2026-01-02T24:00:01", "2026-01-02T12:00:00.1234567890Z"),
-        *("2026-01-02T12:00:00.", "2026-01-02T12:00.5", "2026-01-02.5", "2026-01-02T12:00:00x"),
-        *("2016-12-31T23:59:60Z", "9999-12-31", "1600-01-01", "2262-04-11T23:47:16.854775808Z"),
-        *(2**63, -(2**63) - 1, 10**30, 1e300),
-    ],
-)
+@pytest.mark.parametrize("written", load("dumps.yaml")["no times"])
 def test_what_is_no_time(written: Any) -> None:
     with pytest.raises(InvalidValue):
         epoch_ns(written)
 
 
-@pytest.mark.parametrize(
-    ("fields", "ts_ns"),
-    [
-        ('"time": "2026-01-02T12:00:00.123456789Z"', NOON_NS),
-        ('"ts_ns": 5', 5),
-        ('"ts_ns": 1767355200', 1767355200),
-        ('"ts": 5', 5_000_000_000),
-        ('"ts": 5, "time": 7', 5_000_000_000),
-    ],
-)
+@pytest.mark.parametrize(("fields", "ts_ns"), rows("dumps.yaml", "fields of a time"))
 def test_the_time_of_a_line(fields: str, ts_ns: int) -> None:
     line = f'{{"subject": "a", {fields}}}'.encode()
     assert parse_line(line, 1, "a.jsonl", Parser(DumpColumns()))[1] == ts_ns
@@ -212,34 +174,26 @@ def first_row(path: Path, **columns: Any) -> dict[str, Any]:
     return next(batches(path, **columns)).to_pylist()[0]
 
 
-HEADER_LINE = pa.array([[("a", "1\r\nb: 2")]], pa.map_(S, S))
+MAP, MAP_OF_LISTS = pa.map_(S, S), pa.map_(S, pa.list_(S))
 PAIRS = pa.list_(pa.struct([("name", S), ("value", S)]))
 
 
-@pytest.mark.parametrize(
-    ("column", "expected"),
-    [
-        pytest.param(
-            pa.array([[{"name": "b", "value": "1"}, {"name": "a", "value": "2"}]], PAIRS),
-            [("b", "1"), ("a", "2")],
-            id="pairs",
-        ),
-        pytest.param(
-            pa.array([[("b", "1"), ("a", "2")]], pa.map_(S, S)), [("b", "1"), ("a", "2")], id="map"
-        ),
-        pytest.param(
-            pa.array([[("b", ["1", "2"]), ("a", ["3"])]], pa.map_(S, pa.list_(S))),
-            [("b", "1"), ("b", "2"), ("a", "3")],
-            id="map-of-lists",
-        ),
-        pytest.param(
-            pa.array([{"b": "1", "a": None}], pa.struct([("b", S), ("a", S)])),
-            [("b", "1")],
-            id="struct",
-        ),
-        pytest.param(pa.array([None], pa.map_(S, S)), [], id="null"),
-    ],
-)
+PARQUET_HEADERS = {
+    "pairs": (
+        pa.array([[{"name": "b", "value": "1"}, {"name": "a", "value": "2"}]], PAIRS),
+        [("b", "1"), ("a", "2")],
+    ),
+    "map": (pa.array([[("b", "1"), ("a", "2")]], MAP), [("b", "1"), ("a", "2")]),
+    "map-of-lists": (
+        pa.array([[("b", ["1", "2"]), ("a", ["3"])]], MAP_OF_LISTS),
+        [("b", "1"), ("b", "2"), ("a", "3")],
+    ),
+    "struct": (pa.array([{"b": "1", "a": None}], pa.struct([("b", S), ("a", S)])), [("b", "1")]),
+    "null": (pa.array([None], MAP), []),
+}
+
+
+@pytest.mark.parametrize(("column", "expected"), PARQUET_HEADERS.values(), ids=PARQUET_HEADERS)
 def test_parquet_headers(dumps: Dumps, column: Any, expected: list[Any]) -> None:
     row = first_row(dumps.parquet(subject=["a"], ts=[0], headers=column))
     assert [tuple(pair.values()) for pair in row["headers"]] == expected
@@ -465,30 +419,9 @@ def fault(error: NatsTransformError) -> str:
 @pytest.mark.parametrize(
     ("line", "code"),
     [
-        pytest.param("{", "line-not-json", id="not-json"),
-        pytest.param("[1]", "line-not-an-object", id="not-an-object"),
-        pytest.param('{"data": ""}', "dump-without-subject", id="no-subject"),
-        pytest.param('{"subject": "a"}', "line-without-time", id="no-time"),
+        *rows("dumps.yaml", "mistakes in a line"),
         pytest.param("[" * 200_000, "line-fault", id="nested"),
-        pytest.param({"subject": None}, "line-column-not-text subject None", id="null-subject"),
-        pytest.param(
-            {"cluster": {"name": "eu"}}, "line-column-not-text cluster an object", id="cluster"
-        ),
-        pytest.param(
-            '{"subject": "a", "ts": 0, "x": 1, "subject": "b"}',
-            "line-column-twice subject",
-            id="twice",
-        ),
-        pytest.param({"seq": "x"}, "line-not-an-integer seq", id="seq"),
-        pytest.param({"seq": 2**63}, "line-sequence-over-64-bits", id="large-seq"),
-        pytest.param({"ts": "soon"}, "not-a-written-time", id="time"),
-        pytest.param({"ts": None}, "not-a-time", id="null-time"),
-        pytest.param({"ts_ns": 1.5}, "not-nanoseconds", id="ts-ns"),
         pytest.param({"x": [[]] * 250_000}, "line-invalid", id="many-values"),
-        pytest.param({"headers": {"b": "1\r\nc: 2"}}, "line-header-break b", id="crlf"),
-        pytest.param({"headers": [1]}, "line-headers-not-an-object", id="list"),
-        pytest.param({"headers": {"b": 1}}, "line-header-not-text b", id="number"),
-        pytest.param({"data": {}}, "line-data-not-text", id="data"),
     ],
 )
 def test_mistakes_in_a_line(line: str | dict[str, Any], code: str) -> None:
@@ -558,19 +491,9 @@ def test_columns_that_some_line_has(dumps: Dumps, monkeypatch: pytest.MonkeyPatc
         dumps.ingest(jsonl=path, columns=columns)
 
 
-@pytest.mark.parametrize(
-    ("lines", "code"),
-    [
-        pytest.param([LINE, "", "{"], "line-not-json", id="a-bad-line"),
-        pytest.param([LINE | {"seq": 1}] * 2, "dump-sequence-twice", id="repeat"),
-        pytest.param([LINE | {"seq": 0}], "dump-sequence-zero", id="seq-0"),
-        pytest.param([LINE | {"seq": 9}, LINE, LINE], "dump-without-column seq", id="some-without"),
-        pytest.param([LINE, LINE, LINE | {"seq": 9}], "lines-some-sequences", id="some-with"),
-        pytest.param([], "dump-range-empty", id="empty"),
-        pytest.param([LINE | {"ts": "9999-01-01"}], "time-out-of-range", id="year-9999"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "code"), rows("dumps.yaml", "mistakes in lines"))
 def test_mistakes_in_json_lines(dumps: Dumps, lines: list[Any], code: str) -> None:
+    lines = [line if isinstance(line, str) else LINE | line for line in lines]
     with pytest.raises(ArchiveError) as caught:
         dumps.ingest(jsonl=dumps.jsonl(*lines))
     assert fault(caught.value) == code
@@ -578,56 +501,40 @@ def test_mistakes_in_json_lines(dumps: Dumps, lines: list[Any], code: str) -> No
 
 
 FIRST = "dump-messages-refused-first"
+LINE_BREAK = f"{FIRST} a header with a line break, which no NATS header can have"
 NO_NAME = f"{FIRST} a header without a name or a value"
 NO_TIME = f"{FIRST} no time, or one that is not between the years 1678 and 2262"
 
 
-@pytest.mark.parametrize(
-    ("table", "code"),
-    [
-        pytest.param({"subject": None, "topic": ["a"]}, "dump-without-subject", id="no-subject"),
-        pytest.param({"subject": [1]}, "parquet-column-type subject", id="subject"),
-        pytest.param({"seq": ["1"]}, "parquet-column-type seq", id="seq"),
-        pytest.param({"ts": [1.5]}, "parquet-column-type ts", id="time"),
-        pytest.param({"subject_raw": ["a"]}, "parquet-column-type subject_raw", id="raw"),
-        pytest.param({"ts": None}, "parquet-without-time", id="no-time"),
-        pytest.param({"ts_ns": ["5"]}, "parquet-column-type ts_ns", id="ts-ns"),
-        pytest.param({"headers": ["x"]}, "parquet-column-type headers", id="headers"),
-        pytest.param(
-            {"headers": pa.array([[{"name": "A", "value": "x"}]], pa.list_(PAIRS.value_type, 1))},
-            "parquet-column-type headers",
-            id="as-many-headers-each",
-        ),
-        pytest.param({"data": [1]}, "parquet-column-type data", id="data"),
-        pytest.param(
-            {"subject": [None, "b"], "ts": [0, 0]}, f"{FIRST} no subject", id="null-subject"
-        ),
-        pytest.param({"ts": ["soon"]}, "parquet-column-invalid ts", id="bad-time"),
-        pytest.param({"ts": ["12:30:00"]}, "parquet-column-invalid ts", id="no-date"),
-        pytest.param({"ts": ["9999-12-31"]}, "parquet-column-invalid ts", id="text-9999"),
-        pytest.param(
-            {"ts": pa.array([datetime(9999, 12, 31)], pa.timestamp("us"))}, NO_TIME, id="9999"
-        ),
-        pytest.param({"ts": [10**11 - 1]}, NO_TIME, id="far-epoch"),
-        pytest.param({"ts": pa.array([None], pa.int64())}, NO_TIME, id="null-time"),
-        pytest.param(
-            {"headers": HEADER_LINE},
-            f"{FIRST} a header with a line break, which no NATS header can have",
-            id="line-break",
-        ),
-        pytest.param(
-            {"headers": pa.array([[("a", None)]], pa.map_(S, S))}, NO_NAME, id="null-value"
-        ),
-        pytest.param(
-            {"headers": pa.array([[("b", ["1"]), ("a", None)]], pa.map_(S, pa.list_(S)))},
-            NO_NAME,
-            id="null-list",
-        ),
-        pytest.param(
-            {"headers": pa.array([[{"name": None, "value": "x"}]], PAIRS)}, NO_NAME, id="null"
-        ),
-    ],
-)
+MISTAKES = {
+    "no-subject": ({"subject": None, "topic": ["a"]}, "dump-without-subject"),
+    "subject": ({"subject": [1]}, "parquet-column-type subject"),
+    "seq": ({"seq": ["1"]}, "parquet-column-type seq"),
+    "time": ({"ts": [1.5]}, "parquet-column-type ts"),
+    "raw": ({"subject_raw": ["a"]}, "parquet-column-type subject_raw"),
+    "no-time": ({"ts": None}, "parquet-without-time"),
+    "ts-ns": ({"ts_ns": ["5"]}, "parquet-column-type ts_ns"),
+    "headers": ({"headers": ["x"]}, "parquet-column-type headers"),
+    "as-many-headers-each": (
+        {"headers": pa.array([[{"name": "A", "value": "x"}]], pa.list_(PAIRS.value_type, 1))},
+        "parquet-column-type headers",
+    ),
+    "data": ({"data": [1]}, "parquet-column-type data"),
+    "null-subject": ({"subject": [None, "b"], "ts": [0, 0]}, f"{FIRST} no subject"),
+    "bad-time": ({"ts": ["soon"]}, "parquet-column-invalid ts"),
+    "no-date": ({"ts": ["12:30:00"]}, "parquet-column-invalid ts"),
+    "text-9999": ({"ts": ["9999-12-31"]}, "parquet-column-invalid ts"),
+    "9999": ({"ts": pa.array([datetime(9999, 12, 31)], pa.timestamp("us"))}, NO_TIME),
+    "far-epoch": ({"ts": [10**11 - 1]}, NO_TIME),
+    "null-time": ({"ts": pa.array([None], pa.int64())}, NO_TIME),
+    "line-break": ({"headers": pa.array([[("a", "1\r\nb: 2")]], MAP)}, LINE_BREAK),
+    "null-value": ({"headers": pa.array([[("a", None)]], MAP)}, NO_NAME),
+    "null-list": ({"headers": pa.array([[("b", ["1"]), ("a", None)]], MAP_OF_LISTS)}, NO_NAME),
+    "null": ({"headers": pa.array([[{"name": None, "value": "x"}]], PAIRS)}, NO_NAME),
+}
+
+
+@pytest.mark.parametrize(("table", "code"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes_in_parquet(dumps: Dumps, table: dict[str, Any], code: str) -> None:
     table = {"subject": ["a"], "ts": [0]} | table
     path = dumps.parquet(**{name: column for name, column in table.items() if column is not None})
@@ -760,9 +667,7 @@ def made(columns: dict[str, Any]) -> dict[str, Any]:
         pytest.param({"subject": ["s" * 2**20] * 100}, id="subject"),
         pytest.param({"headers": headers([["x" * 2**20]] * 100)}, id="headers"),
         pytest.param({"headers": headers([[]] * 80 + [["x" * 2**20] * 5] * 20)}, id="some-headers"),
-        pytest.param(
-            {"headers": lambda: pa.array([[("k", "x" * 2**20)]] * 100, pa.map_(S, S))}, id="map"
-        ),
+        pytest.param({"headers": lambda: pa.array([[("k", "x" * 2**20)]] * 100, MAP)}, id="map"),
         pytest.param({"headers": [{"k": "x" * 2**20}] * 100}, id="struct"),
     ],
 )

@@ -8,6 +8,7 @@ import re
 import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -22,13 +23,12 @@ from jobs.sources.files import DumpFiles, find_files
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from nats_transform.errors import sentence
+from tests.cases import rows
 from tests.support.command import nats_transform
 from tests.support.exporting import Exporting
 from tests.support.jobs import archived, ingested
 from tests.support.object_stores import BUCKET, ObjectStore, s3
 from tests.support.refused import refused
-
-TREE = ("a.jsonl", "b/c.jsonl", "b/d.txt", "b/.DS_Store", "_SUCCESS", "x=1/_y=2.jsonl")
 
 
 @pytest.fixture
@@ -55,27 +55,7 @@ def below(folder: Path, files: Iterable[str]) -> list[str]:
     return [file.removeprefix(f"{folder}/") for file in files]
 
 
-@pytest.mark.parametrize(
-    ("names", "given", "read", "left_out"),
-    [
-        pytest.param(("a",), "a", ["a"], [], id="file"),
-        pytest.param(
-            TREE,
-            "",
-            ["a.jsonl", "b/c.jsonl", "b/d.txt", "x=1/_y=2.jsonl"],
-            ["_SUCCESS", "b/.DS_Store"],
-            id="folder",
-        ),
-        pytest.param(("a1", "a2", "b1"), "a*", ["a1", "a2"], [], id="pattern"),
-        pytest.param(("a1", "a2", "b1"), "{a1,b1}", ["a1", "b1"], [], id="alternatives"),
-        pytest.param(("p1/a", "p2/_SUCCESS"), "p*", ["p1/a"], ["p2/_SUCCESS"], id="folders"),
-        pytest.param(("[ab]", "a", "b"), "[ab]", ["[ab]"], [], id="it-exists"),
-        pytest.param(("{a,b}", "a", "b"), "{a,b}", ["{a,b}"], [], id="braces"),
-        pytest.param(("a*", "ab"), "a*", ["a*"], [], id="star"),
-        pytest.param(("a:b/c", "a:b/[d]"), "", ["a:b/[d]", "a:b/c"], [], id="colon"),
-        pytest.param(("é #?%20&+",), "é #?%20&+", ["é #?%20&+"], [], id="signs-of-addresses"),
-    ],
-)
+@pytest.mark.parametrize(("names", "given", "read", "left_out"), rows("dumps.yaml", "files"))
 def test_what_is_read(
     folder: Path,
     warehouse: Warehouse,
@@ -99,16 +79,7 @@ def test_what_is_read(
 
 
 @pytest.mark.parametrize(
-    ("names", "given", "code", "path"),
-    [
-        pytest.param(("a", "_b.jsonl"), "", "dump-hidden-name", "_b.jsonl", id="underline"),
-        pytest.param(("a", ".c.jsonl"), "", "dump-hidden-name", ".c.jsonl", id="dot"),
-        pytest.param(("_b.jsonl",), "_b.jsonl", "dump-hidden-name", "_b.jsonl", id="named"),
-        pytest.param(("a", "s/_t/u"), "", "dump-hidden-name", "s/_t", id="folder"),
-        pytest.param(("a", "b._COPYING_"), "", "dump-being-copied", "b._COPYING_", id="copying"),
-        pytest.param(("_SUCCESS",), "", "no-file-with-messages", "", id="markers-only"),
-        pytest.param((), "", "no-file-with-messages", "", id="nothing"),
-    ],
+    ("names", "given", "code", "path"), rows("dumps.yaml", "mistakes in files")
 )
 def test_what_is_refused(
     folder: Path, names: tuple[str, ...], given: str, code: str, path: str
@@ -216,39 +187,31 @@ def test_a_backup_in_a_store_that_the_environment_names(
         made.export(to_backup=f"{store.bucket}/{place}")
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),  # in which @ stands for the folder
-    [
-        pytest.param(
-            ("a", "../../b"), sentence("dump-hidden-name", path="@/..", start="."), id=".."
-        ),
-        pytest.param(("a", "./b"), sentence("dump-hidden-name", path="@/.", start="."), id="here"),
-        pytest.param(("a", "/b"), sentence("dump-two-slashes", path="@"), id="empty-folder"),
-        pytest.param(
-            ("d/" * 300 + "a",), sentence("dump-folders-too-deep", path="@", most=20), id="deep"
-        ),
-        pytest.param(
-            ("a/",), sentence("no-file-with-messages", path="@", also="@/a/"), id="only-a-folder"
-        ),
-        pytest.param(
-            ("subject=%0A/a",),
-            sentence("lines-folder-column", path="@", name="subject"),
-            id="column",
-        ),
-        pytest.param(("a", "a/b"), None, id="file-and-folder"),
-        pytest.param(("a", "b.jsonl/"), None, id="folder-with-content"),
-        pytest.param((" /a", "a "), None, id="blanks"),
-        pytest.param(("x" * 1000,), None, id="long"),
-        pytest.param(("%2e%2e%2fa", "a%00", "[a-z]*", "a?b#c", "a\\b", "'\""), None, id="signs"),
-        pytest.param(("\x1b[31ma\x07", "a\u202egnp", "\x85\u2028", "<b>"), None, id="unprinted"),
-    ],
-)
+# Names, and the code and fields of what is said of them, in which @ stands for the folder.
+STORED: dict[str, tuple[tuple[str, ...], str | None, dict[str, Any]]] = {
+    "..": (("a", "../../b"), "dump-hidden-name", {"path": "@/..", "start": "."}),
+    "here": (("a", "./b"), "dump-hidden-name", {"path": "@/.", "start": "."}),
+    "empty-folder": (("a", "/b"), "dump-two-slashes", {"path": "@"}),
+    "deep": (("d/" * 300 + "a",), "dump-folders-too-deep", {"path": "@", "most": 20}),
+    "only-a-folder": (("a/",), "no-file-with-messages", {"path": "@", "also": "@/a/"}),
+    "column": (("subject=%0A/a",), "lines-folder-column", {"path": "@", "name": "subject"}),
+    "file-and-folder": (("a", "a/b"), None, {}),
+    "folder-with-content": (("a", "b.jsonl/"), None, {}),
+    "blanks": ((" /a", "a "), None, {}),
+    "long": (("x" * 1000,), None, {}),
+    "signs": (("%2e%2e%2fa", "a%00", "[a-z]*", "a?b#c", "a\\b", "'\""), None, {}),
+    "unprinted": (("\x1b[31ma\x07", "a\u202egnp", "\x85\u2028", "<b>"), None, {}),
+}
+
+
+@pytest.mark.parametrize(("names", "code", "fields"), STORED.values(), ids=STORED)
 def test_names_in_a_store_are_any_text(
     store: ObjectStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     names: tuple[str, ...],
-    message: str | None,
+    code: str | None,
+    fields: dict[str, Any],
 ) -> None:
     """Each is read or refused in one line, and nothing raw is printed."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.settings["s3.endpoint"])
@@ -263,16 +226,17 @@ def test_names_in_a_store_are_any_text(
         arguments = ("--jsonl", f"s3://{inside}/", "--warehouse", tmp_path / folder, "--json")
         return nats_transform("ingest", "--stream", "S", *arguments)
 
-    code, out, err = put_and_ingest("good", b'{"subject": "a", "ts": 0}\n')
-    if message is None:
-        assert (code, err) == (0, "")
+    message = "message 1" if code is None else sentence(code, **fields)
+    ended, out, err = put_and_ingest("good", b'{"subject": "a", "ts": 0}\n')
+    if code is None:
+        assert (ended, err) == (0, "")
         result = json.loads(out)
         there = f"s3://{BUCKET}/{tmp_path.name}/good"
         of_folders = [f"{there}/{name}" for name in names if name.endswith("/")]
         read = [f"{there}/{name}" for name in names if not name.endswith("/")]
         assert (result["files_read"], result["files_not_read"]) == (sorted(read), of_folders)
         assert result["messages"] == len(read)
-        code, out, err = put_and_ingest("bad", b"{}\n")
-    assert (code, out, err.count("\n")) == (2, "", 1)
+        ended, out, err = put_and_ingest("bad", b"{}\n")
+    assert (ended, out, err.count("\n")) == (2, "", 1)
     assert err.rstrip("\n").isprintable()
-    assert all(part in err for part in (message or "message 1").split("@")), err
+    assert all(part in err for part in message.split("@")), err

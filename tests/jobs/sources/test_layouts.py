@@ -16,6 +16,7 @@ from jobs.settings.ingest import DumpColumns
 from jobs.sources.json_lines import _columns, _in_order
 from jobs.sources.layouts import Layout, Layouts
 from jobs.sources.line import Parser, parse_line
+from tests.cases import load
 from tests.support.refused import refused
 
 TIME = "2026-03-01T00:00:00.000000001Z"
@@ -62,17 +63,7 @@ def texts(headers: pa.ListScalar) -> list[pa.Array]:
     return [column.view(pa.binary()) for column in headers.values.flatten()]
 
 
-LINES = {
-    "compact": '{"subject":"a.1","ts":"2026-03-01T00:00:00Z","data":"x"}',
-    "blanks": '  { "subject" : "a" , "ts" : "2026-03-01 00:00:00.5" }  \r\n',
-    "zone": '{"subject": "a", "time": "1969-12-31T23:59:59.999999999-02:30"}\n',
-    "numbers": '{"seq": 9, "subject": "a", "ts_ns": -5, "ts": "not read", "n": 1, "t": true}',
-    "header": f'{{"subject": "a", "ts": "{TIME}", "headers": {{"z": "1", "A": "2"}}}}',
-    "repeated": f'{{"subject": "a", "ts": "{TIME}", "headers": {{"z": ["1", "2"], "A": "3"}}}}',
-    "no-headers": f'{{"subject": "a", "ts": "{TIME}", "headers": {{}}, "cluster": "eu"}}',
-    "nulls": f'{{"subject":"","ts":"{TIME}","headers":null,"cluster":null,"data":null,"x":null}}',
-    "escapes": f'{{"subject": "\\u00e9\\n\\"\\ud83d\\ude00", "ts": "{TIME}", "data": "\\u0000ü"}}',
-}
+LINES = load("dumps.yaml")["lines for Arrow"]
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
@@ -84,24 +75,7 @@ def test_arrow_reads_lines_that_are_alike(line: str) -> None:
     assert left == 0
 
 
-OTHERS = {
-    "a byte that is not UTF-8": '{"subject": "\\udcff", "ts": "2026-03-01T00:00:00Z"}',
-    "half a character": '{"subject": "\\ud83d", "ts": "2026-03-01T00:00:00Z"}',
-    "an epoch": '{"subject": "a", "ts": 5}',
-    "a name twice": '{"subject": "a", "ts": "2026-03-01T00:00:00Z", "subject": "b"}',
-    "a header twice": f'{{"subject": "a", "ts": "{TIME}", "headers": {{"z": "1", "z": "2"}}}}',
-    "a line break": f'{{"subject": "a", "ts": "{TIME}", "headers": {{"z": "\\u000a"}}}}',
-    "a name with a line break": f'{{"subject": "a", "ts": "{TIME}", "headers": {{"\\n": ""}}}}',
-    "no such day": '{"subject": "a", "ts": "2026-02-30T00:00:00Z"}',
-    "a far year": '{"subject": "a", "ts": "2300-01-01T00:00:00Z"}',
-    "a leap second": '{"subject": "a", "ts": "2016-12-31T23:59:60Z"}',
-    "a large number": '{"subject": "a", "ts_ns": 9223372036854775808}',
-    "a control character": f'{{"subject": "\x01", "ts": "{TIME}"}}',
-    "an infinity": f'{{"subject": "a", "ts": "{TIME}", "x": Infinity}}',
-    "nothing": "{}",
-    "no JSON": '{"subject": "a"',
-    "more than an object": f'{{"subject": "a", "ts": "{TIME}"}} 1',
-}
+OTHERS = load("dumps.yaml")["lines for Python"]
 
 
 @pytest.mark.parametrize("line", OTHERS.values(), ids=OTHERS)

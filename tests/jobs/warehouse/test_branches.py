@@ -20,10 +20,9 @@ from jobs.settings.base import settings_of
 from jobs.settings.branches import PromoteSettings
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.warehouse import branches, staging, versions
+from jobs.warehouse import versions
 from jobs.warehouse.branches import fork
-from jobs.warehouse.catalog_file import FileCatalog
-from jobs.warehouse.specs import QUARANTINED, TRANSFORMED, TableSpec
+from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
 from jobs.warehouse.staging import Staged, commit, publish
 from jobs.warehouse.tables import (
     branches_of,
@@ -36,6 +35,7 @@ from tests.support import command
 from tests.support.archive import archive, message, rows_of, sequences
 from tests.support.command import printed
 from tests.support.jobs import dumped, ingested, on, promoted, sifting, transformed, verified
+from tests.support.meanwhile import just_before
 from tests.support.programs import in_python
 from tests.support.refused import refused
 from tests.support.rules import mappings
@@ -399,33 +399,23 @@ def test_a_branch_that_begins_twice_begins_once(made: Warehouse) -> None:
     assert prefixes(made, "next") == days("old", "old", "old")
 
 
-@pytest.mark.parametrize("moment", ["before it looks at the table", "before its commit"])
+@pytest.mark.parametrize(
+    ("place", "when"),
+    [
+        ("branches.find_table", lambda where, spec: (where.branch, spec) == (None, TRANSFORMED)),
+        ("catalog_file.FileCatalog._write_metadata", lambda *_: True),
+    ],
+    ids=["before it looks at the table", "before its commit"],
+)
 def test_a_branch_that_another_job_begins_meanwhile_keeps_its_rows(
-    made: Warehouse, monkeypatch: pytest.MonkeyPatch, moment: str
+    made: Warehouse, monkeypatch: pytest.MonkeyPatch, place: str, when: Callable[..., bool]
 ) -> None:
     """Days of a backfill that start at once on a new branch are jobs of their own."""
 
-    def other() -> None:
-        monkeypatch.undo()
+    def other(*_: Any) -> None:
         transformed(made, NEW, "next", first_day=DAY)
 
-    if moment == "before its commit":
-        write = FileCatalog._write_metadata
-
-        def commit_late(*args: Any, **kwargs: Any) -> None:
-            other()
-            write(*args, **kwargs)
-
-        monkeypatch.setattr(FileCatalog, "_write_metadata", staticmethod(commit_late))
-    else:
-        find = branches.find_table
-
-        def look_late(warehouse: Warehouse, spec: TableSpec) -> Table | None:
-            if warehouse.branch is None and spec is TRANSFORMED:
-                other()
-            return find(warehouse, spec)
-
-        monkeypatch.setattr(branches, "find_table", look_late)
+    just_before(monkeypatch, f"jobs.warehouse.{place}", other, when)
     fork(on(made, "next"))
     assert prefixes(made, "next") == days("new", "old", "old")
     transformed(made, NEW, "next", first_day=DAY + timedelta(days=1))
@@ -441,12 +431,10 @@ def test_a_branch_that_ended_meanwhile_does_not_come_back(
     row = {"seq": COUNT + 1, "ts": str(late), "subject": "a.b"}
     ingested(made, dumped(made.folder.parent / "late.jsonl", [row]))
 
-    def publish_late(*args: Any, **kwargs: Any) -> int:
-        monkeypatch.undo()
+    def end(*_: Any) -> None:
         maintain(MaintenanceSettings(remove_branch="next", warehouse=made))
-        return publish(*args, **kwargs)
 
-    monkeypatch.setattr(staging, "publish", publish_late)
+    just_before(monkeypatch, "jobs.warehouse.staging.publish", end)
     with refused(ConcurrentWrite, "table-changed-meanwhile"):
         transformed(made, NEW, "next", first_day=late)
     assert branches_of(open_table(made, TRANSFORMED)) == ["main"]
@@ -456,14 +444,11 @@ def test_a_branch_begins_with_the_newest_state(
     made: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The state that it was to begin with is removed meanwhile."""
-    commit_table = FileCatalog.commit_table
 
-    def late(*args: Any) -> Any:
-        monkeypatch.undo()
+    def renew(*_: Any) -> None:
         transformed(made, NEW)
         maintain(MaintenanceSettings(retention=timedelta(0), warehouse=made))
-        return commit_table(*args)
 
-    monkeypatch.setattr(FileCatalog, "commit_table", late)
+    just_before(monkeypatch, "jobs.warehouse.catalog_file.FileCatalog.commit_table", renew)
     fork(on(made, "next"))
     assert prefixes(made, "next") == days("new", "new", "new")

@@ -21,6 +21,7 @@ from pyiceberg.exceptions import (
 from jobs.warehouse.catalog_file import FileCatalog
 from jobs.warehouse.catalogs import Catalog
 from jobs.warehouse.specs import MESSAGES
+from tests.support.meanwhile import just_before
 
 TABLE = ("nats", "messages")
 
@@ -128,16 +129,13 @@ def test_what_is_there_or_not(tmp_path: Path) -> None:
 def test_of_two_changes_at_once_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = ours(tmp_path)
     made(catalog)
-    table, write = catalog.load_table(TABLE), FileCatalog._write_metadata
+    table = catalog.load_table(TABLE)
 
-    def after_another(*args: Any, **kwargs: Any) -> None:
-        monkeypatch.setattr(FileCatalog, "_write_metadata", staticmethod(write))
-        ours(tmp_path).load_table(TABLE).transaction().set_properties(
-            {"a": "4"}
-        ).commit_transaction()
-        write(*args, **kwargs)
+    def change(*_: Any) -> None:
+        other = ours(tmp_path).load_table(TABLE).transaction()
+        other.set_properties({"a": "4"}).commit_transaction()
 
-    monkeypatch.setattr(FileCatalog, "_write_metadata", staticmethod(after_another))
+    just_before(monkeypatch, "jobs.warehouse.catalog_file.FileCatalog._write_metadata", change)
     with pytest.raises(CommitFailedException):
         table.transaction().set_properties({"b": "5"}).commit_transaction()
     now = catalog.load_table(TABLE).properties

@@ -32,8 +32,7 @@ def header_of(data: bytes) -> int:
 
 
 @pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    warehouse = Warehouse(dir=tmp_path / "warehouse")
+def warehouse(warehouse: Warehouse) -> Warehouse:
     add(warehouse, 1)
     add(warehouse, 2)
     return warehouse

@@ -17,6 +17,7 @@ from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import open_table, snapshot_properties
 from nats_transform.digest import Digest
+from tests.cases import rows
 from tests.support.command import nats_transform
 from tests.support.jobs import erased, transformed, verified
 from tests.support.streams import new_stream
@@ -109,22 +110,7 @@ def run(old: Warehouse, command: str, *more: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("command", "code", "says"),
     [
-        ("audit --stream OLD --seed 3 --mapping MAPPING", 0, "OLD: undecided, 40 messages"),
-        ("audit --stream OLD", 2, "52c2cda80c35"),
-        ("verify-table --stream OLD", 2, "52c2cda80c35"),
-        ("dry-run --stream OLD --candidate MAPPING", 1, "28 messages of 6 subjects change"),
-        ("plan-canary --stream OLD --mapping MAPPING", 0, "orders.*.* in west"),
-        ("compare main main", 0, "40 messages in files of both, 0 more are equal"),
-        ("export --stream OLD --invalid gap --config TMP/new.json --to-backup TMP/b", 1, "35 mess"),
-        (
-            "export --stream OLD --invalid gap --original TMP/new.json --to-backup TMP/b",
-            2,
-            "52c2cda80c35",
-        ),
-        ("census export --stream OLD --out TMP/c", 0, "40 messages under 8 subjects"),
-        ("erase --stream OLD --subject plain --reason r", 1, "5 messages would be erased"),
-        ("maintain --json", 0, '"weight_audit": {"snapshots": 0'),
-        ("maintain --remove-stream OLD", 0, "transformed_messages"),
+        *rows("old_release.yaml", "commands"),
         pytest.param(
             "certify --stream OLD --candidate MAPPING --streams TMP",
             0,

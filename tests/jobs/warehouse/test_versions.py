@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.warehouse import tables, versions
+from jobs.settings.warehouse import Warehouse
+from jobs.warehouse import versions
 from jobs.warehouse.versions import Difference, Rule, UnknownVersion
 from nats_transform import AccountMappings
 from nats_transform.config import canonical, load_mappings, mapping_version
@@ -28,7 +29,7 @@ def mappings(*rules: tuple[str, str, int]) -> AccountMappings:
     return account({s: [(to, w) for source, to, w in rules if source == s] for s in sources})
 
 
-def test_recorded_once_and_read_back(warehouse: tables.Warehouse) -> None:
+def test_recorded_once_and_read_back(warehouse: Warehouse) -> None:
     first = versions.record(warehouse, CANARY, account="A", seed=7)
     again = versions.record(warehouse, CANARY, account="A", seed=7)
     other = versions.record(warehouse, CANARY, account="A", seed=8)
@@ -43,7 +44,7 @@ def test_recorded_once_and_read_back(warehouse: tables.Warehouse) -> None:
     assert versions.find(warehouse, other.mapping_version[:12]) == other
 
 
-def test_versions_that_are_not_there(warehouse: tables.Warehouse) -> None:
+def test_versions_that_are_not_there(warehouse: Warehouse) -> None:
     with refused(UnknownVersion, "unknown-version", version="abc"):
         versions.find(warehouse, "abc")
     versions.record(warehouse, CANARY, account="A", seed=7)
@@ -70,7 +71,7 @@ def test_the_kept_text_is_the_same_version(config: AccountMappings, tmp_path: Pa
     assert mapping_version(load_mappings(path), 7) == mapping_version(config, 7)
 
 
-def test_no_credentials_are_kept(warehouse: tables.Warehouse, tmp_path: Path) -> None:
+def test_no_credentials_are_kept(warehouse: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "server.conf"
     path.write_text(
         'authorization { user: admin, password: "s3cret-word" }\nmappings { "a.*": "b.$1" }\n'
@@ -101,14 +102,14 @@ OLD = (("a.*", "x.$1", 60), ("a.*", "y.$1", 40))
     ],
 )
 def test_difference(
-    new: tuple[tuple[str, str, int], ...], expected: Difference, warehouse: tables.Warehouse
+    new: tuple[tuple[str, str, int], ...], expected: Difference, warehouse: Warehouse
 ) -> None:
     before = versions.record(warehouse, mappings(*OLD), account="A", seed=7)
     after = versions.record(warehouse, mappings(*new), account="A", seed=7)
     assert versions.difference(before, after) == expected
 
 
-def test_difference_of_seed_and_order(warehouse: tables.Warehouse) -> None:
+def test_difference_of_seed_and_order(warehouse: Warehouse) -> None:
     rules = (("a.>", "x.>", 100), ("a.b", "y", 100))
     before = versions.record(warehouse, mappings(*rules), account="A", seed=7)
     seed = versions.record(warehouse, mappings(*rules), account="A", seed=8)
