@@ -9,6 +9,7 @@ import pytest
 from nats_transform import Fate, parse_stream
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.trace import UNSEEN_NUMBERS, trace
+from tests.cases import load
 from tests.support.rules import mappings
 
 MAPPINGS = mappings(
@@ -18,29 +19,7 @@ MAPPINGS = mappings(
         "cut.*": "x.{{split(1,-)}}",
     }
 )
-STREAMS = [
-    parse_stream(config)
-    for config in [
-        {
-            "name": "V1",
-            "subjects": ["v1.>"],
-            "subject_transform": {"src": "v1.*.*", "dest": "orders.$2"},
-            "republish": {"src": "orders.>", "dest": "live.>", "headers_only": True},
-        },
-        {"name": "LIVE", "subjects": ["live.>"], "republish": {"src": "live.>", "dest": "v1.>"}},
-        {"name": "COPY", "mirror": {"name": "V1"}},
-        {
-            "name": "SUMS",
-            "sources": [
-                {"name": "V1", "subject_transforms": [{"src": "orders.*", "dest": "sums.$1"}]},
-                {"name": "V2", "filter_subject": "nothing"},
-                {"name": "COPY"},
-            ],
-        },
-        {"name": "V2", "subjects": ["v2.>"]},
-        {"name": "AWAY", "sources": [{"name": "V2", "external": {"api": "$JS.hub.API"}}]},
-    ]
-]
+STREAMS = list(map(parse_stream, load("networks.yaml")["traced"]))
 
 TEXT = """\
 shop.eu.42 published
