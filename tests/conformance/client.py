@@ -46,6 +46,7 @@ class Client:
         self._received: list[Message] = []
         assert self._input.readline().startswith(b"INFO")
         options: dict[str, Any] = {"verbose": False, "pedantic": False, "headers": True}
+        options |= {"no_responders": True}
         if user is not None:
             options |= {"user": user, "pass": "secret"}
         self._output += b"CONNECT " + json.dumps(options).encode() + b"\r\n"
@@ -70,10 +71,12 @@ class Client:
         body: bytes = b"",
         reply: str = "",
         headers: Iterable[tuple[str, str]] = (),
+        block: bytes = b"",
     ) -> None:
+        """Sends a message, with the next flush; `block` are headers of any bytes."""
         lines = [f"{name}: {value}\r\n" for name, value in headers]
-        block = encode(f"NATS/1.0\r\n{''.join(lines)}\r\n") if lines else b""
-        word, size = (b"HPUB", b"%d " % len(block)) if lines else (b"PUB", b"")
+        block = encode(f"NATS/1.0\r\n{''.join(lines)}\r\n") if lines else block
+        word, size = (b"HPUB", b"%d " % len(block)) if block else (b"PUB", b"")
         content = block + body
         head = (word, encode(subject), encode(reply), size, len(content))
         self._output += b"%s %s %s %s%d\r\n" % head + content + b"\r\n"
