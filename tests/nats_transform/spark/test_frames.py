@@ -183,21 +183,15 @@ def test_a_stream_of_files(spark: SparkSession, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        pytest.param(lambda df: df.drop("seq"), "frame-without-column", id="missing"),
-        pytest.param(
-            lambda df: df.withColumn("seq", F.lit("1")), "frame-column-type", id="mistyped"
-        ),
-        pytest.param(
-            lambda df: df.withColumn("subject", F.lit(1)), "frame-column-type", id="subject-is-int"
-        ),
-        pytest.param(
-            lambda df: df.withColumn("fate", F.lit("x")), "frame-has-columns", id="there-already"
-        ),
-    ],
-)
+UNFIT: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "missing": (lambda df: df.drop("seq"), "frame-without-column"),
+    "mistyped": (lambda df: df.withColumn("seq", F.lit("1")), "frame-column-type"),
+    "subject-is-int": (lambda df: df.withColumn("subject", F.lit(1)), "frame-column-type"),
+    "there-already": (lambda df: df.withColumn("fate", F.lit("x")), "frame-has-columns"),
+}
+
+
+@pytest.mark.parametrize(("change", "code"), UNFIT.values(), ids=UNFIT)
 def test_columns_that_will_not_do(
     spark: SparkSession, change: Callable[[DataFrame], DataFrame], code: str
 ) -> None:

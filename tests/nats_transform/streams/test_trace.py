@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -144,28 +145,21 @@ def test_control_bytes_do_not_reach_the_terminal() -> None:
     assert text.isascii() or "\udcff" not in text
 
 
-@pytest.mark.parametrize(
-    ("source", "destinations", "lines"),
-    [
-        pytest.param(
-            "orders.*",
-            [("v2.$1", 2)],
-            [
-                "2 % v2.42 by orders.* -> v2.$1",
-                "98 % by orders.*, no destination drawn: keeps its subject",
-            ],
-            id="what the weights leave over",
-        ),
-        pytest.param(
-            "orders.>",
-            [("orders.>", 98), ("v2.>", 2)],
-            ["2 % v2.42 by orders.> -> v2.>", "98 % orders.42 by orders.> -> orders.>"],
-            id="a destination that is the source",
-        ),
-    ],
-)
-def test_no_rule_is_invented(
-    source: str, destinations: list[tuple[str, int]], lines: list[str]
-) -> None:
-    traced = trace("orders.42", mappings({source: destinations}))
-    assert [line[3:] for line in traced.text().split("\n")[1:]] == lines
+NO_OTHER_RULE = {
+    "what the weights leave over": (
+        {"orders.*": [("v2.$1", 2)]},
+        "2 % v2.42 by orders.* -> v2.$1",
+        "98 % by orders.*, no destination drawn: keeps its subject",
+    ),
+    "a destination that is the source": (
+        {"orders.>": [("orders.>", 98), ("v2.>", 2)]},
+        "2 % v2.42 by orders.> -> v2.>",
+        "98 % orders.42 by orders.> -> orders.>",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rules", "first", "second"), NO_OTHER_RULE.values(), ids=NO_OTHER_RULE)
+def test_no_rule_is_invented(rules: dict[str, Any], first: str, second: str) -> None:
+    traced = trace("orders.42", mappings(rules))
+    assert [line[3:] for line in traced.text().split("\n")[1:]] == [first, second]
