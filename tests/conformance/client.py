@@ -111,8 +111,9 @@ class Client:
     def wait_for(self, count: int, subscription: int) -> list[Message]:
         """The messages of a subscription, once they are `count`; the rest is kept."""
         self.flush()
-        while sum(m.subscription == subscription for m in self._received) < count:
-            self._read()
+        while left := count - sum(m.subscription == subscription for m in self._received):
+            for _ in range(left):  # each takes a line or more
+                self._read()
         return self.received(subscription)
 
     def through(self, sender: Client, subjects: Sequence[str]) -> list[str | None]:
@@ -142,13 +143,13 @@ class Client:
         """Creates a stream."""
         self.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, **config})
 
-    def request_all(self, requests: Iterable[tuple[str, object]]) -> list[dict[str, Any]]:
-        """The JSON answers of several requests, sent at once."""
+    def request_all(self, requests: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
+        """The JSON answers of several requests, sent at once: subject, body, perhaps headers."""
         number = self.subscribe(f"{self._inbox}.*")
         count = 0
-        for subject, body in requests:
+        for subject, body, *headers in requests:
             data = b"" if body is None else json.dumps(body).encode()
-            self.publish(subject, data, f"{self._inbox}.{count}")
+            self.publish(subject, data, f"{self._inbox}.{count}", *headers)
             count += 1
         answers = {
             int(message.subject.rsplit(".", 1)[1]): json.loads(message.body)
