@@ -41,6 +41,8 @@ class Situation:
         others: imports of the other account.
         theirs: exports of the other account.
         refused: the code and a part of the line, where there is no plan.
+        checked: what `check` finds of the wanted mappings and the streams, where there is no plan.
+        not_checked: why the configuration that `check` reads does not show it.
         server: a request of the JetStream API that shows why, and the code of its error.
         planned: the steps but those of mappings, where there is a plan.
         delivered: by who gets messages, a filter of the published subjects: each message under one
@@ -62,6 +64,8 @@ class Situation:
     others: Sequence[str] = ()
     theirs: Sequence[str] = ()
     refused: Sequence[str] | None = None
+    checked: str = ""
+    not_checked: str = ""
     server: tuple[str, Config, int] | None = None
     planned: Sequence[str] = ()
     delivered: Mapping[str, str] = field(default_factory=dict)
