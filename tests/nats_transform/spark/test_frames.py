@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 from nats_transform import NatsTransformError, Outcome, parse_stream
 from nats_transform.mappings.subject import decode, encode
 from nats_transform.spark import OUTPUT, apply, digest, ingress, republish, take
+from tests.cases import load
 from tests.nats_transform.kernel import generate
 from tests.nats_transform.kernel.comparing import Message
 from tests.support import rules
@@ -49,22 +50,7 @@ FUNCTIONS = rules.mappings(
         ]
     }
 )
-STREAM = parse_stream(
-    {
-        "name": "EU",
-        "sources": [
-            {
-                "name": "S",
-                "subject_transforms": [
-                    {"src": "orders.*.*", "dest": "eu.{{partition(5,2)}}.$1.$2"},
-                    {"src": "f.>", "dest": ""},
-                ],
-            }
-        ],
-        "subject_transform": {"src": "eu.>", "dest": "stored.{{random(7)}}.>"},
-        "republish": {"src": "stored.*.*.*.*", "dest": "live.{{slicefromleft(4,3)}}.$1"},
-    }
-)
+STREAM = parse_stream(*load("networks.yaml")["frames"])
 
 
 def three_steps(frame: DataFrame) -> DataFrame:
