@@ -9,6 +9,8 @@ from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import End, Period, Tally
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
+SCOPE = (0, "shop.*", None)
+"""Of the messages of a canary, where nobody knows clusters."""
 
 
 def hour(number: int) -> datetime:

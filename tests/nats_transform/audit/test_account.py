@@ -18,9 +18,8 @@ from nats_transform.audit import (
     Verdict,
     assess,
 )
-from tests.nats_transform.audit.counts import START, came, canary, hour, in_force, tallies
+from tests.nats_transform.audit.counts import SCOPE, START, came, canary, hour, in_force, tallies
 
-SCOPE = (0, "shop.*", None)
 HALVES, TENTH, CANARY = canary(50, 50), canary(90, 10), canary(99, 1)
 MISSING = "of 100,000 published messages are missing"
 DIRECT = "of 100,000 stored messages were not published to the mapping"
