@@ -46,6 +46,7 @@ class Client:
         self._received: list[Message] = []
         assert self._input.readline().startswith(b"INFO")
         options: dict[str, Any] = {"verbose": False, "pedantic": False, "headers": True}
+        options |= {"no_responders": True}
         if user is not None:
             options |= {"user": user, "pass": "secret"}
         self._output += b"CONNECT " + json.dumps(options).encode() + b"\r\n"
@@ -70,10 +71,12 @@ class Client:
         body: bytes = b"",
         reply: str = "",
         headers: Iterable[tuple[str, str]] = (),
+        block: bytes = b"",
     ) -> None:
+        """Sends a message, with the next flush; `block` are headers of any bytes."""
         lines = [f"{name}: {value}\r\n" for name, value in headers]
-        block = encode(f"NATS/1.0\r\n{''.join(lines)}\r\n") if lines else b""
-        word, size = (b"HPUB", b"%d " % len(block)) if lines else (b"PUB", b"")
+        block = encode(f"NATS/1.0\r\n{''.join(lines)}\r\n") if lines else block
+        word, size = (b"HPUB", b"%d " % len(block)) if block else (b"PUB", b"")
         content = block + body
         head = (word, encode(subject), encode(reply), size, len(content))
         self._output += b"%s %s %s %s%d\r\n" % head + content + b"\r\n"
@@ -108,8 +111,9 @@ class Client:
     def wait_for(self, count: int, subscription: int) -> list[Message]:
         """The messages of a subscription, once they are `count`; the rest is kept."""
         self.flush()
-        while sum(m.subscription == subscription for m in self._received) < count:
-            self._read()
+        while left := count - sum(m.subscription == subscription for m in self._received):
+            for _ in range(left):  # each takes a line or more
+                self._read()
         return self.received(subscription)
 
     def through(self, sender: Client, subjects: Sequence[str]) -> list[str | None]:
@@ -139,13 +143,13 @@ class Client:
         """Creates a stream."""
         self.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, **config})
 
-    def request_all(self, requests: Iterable[tuple[str, object]]) -> list[dict[str, Any]]:
-        """The JSON answers of several requests, sent at once."""
+    def request_all(self, requests: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
+        """The JSON answers of several requests, sent at once: subject, body, perhaps headers."""
         number = self.subscribe(f"{self._inbox}.*")
         count = 0
-        for subject, body in requests:
+        for subject, body, *headers in requests:
             data = b"" if body is None else json.dumps(body).encode()
-            self.publish(subject, data, f"{self._inbox}.{count}")
+            self.publish(subject, data, f"{self._inbox}.{count}", *headers)
             count += 1
         answers = {
             int(message.subject.rsplit(".", 1)[1]): json.loads(message.body)

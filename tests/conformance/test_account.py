@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nats import connect
-from nats.js import JetStreamContext
 
 from jobs.jetstream.process import NatsServer, nats_server
+from tests.conformance.client import Client
+from tests.conformance.test_streams import stored
 from tests.support.command import nats_transform
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -24,71 +21,47 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 CONFIG = """
 accounts {
   SHOP {
-    jetstream: enabled, users: [{user: shop, password: p}]
+    jetstream: enabled, users: [{user: shop, password: secret}]
     %s
   }
-  STORE { jetstream: enabled, users: [{user: store, password: p}] }
+  STORE { jetstream: enabled, users: [{user: store, password: secret}] }
 }
 """
 MAPPING = """mappings { "orders.*": [
   { destination: "orders.v1.$1", weight: %d%% }, { destination: "orders.v2.$1", weight: %d%% }
 ] }
 """
-TIMEOUT = 600
 Copies = Callable[[str], int]
 
 
-@asynccontextmanager
-async def account(server: NatsServer, user: str) -> AsyncIterator[JetStreamContext]:
-    """JetStream of one account."""
-    login: Any = {"user": user, "password": "p"}
-    client = await connect(server.url, **login, connect_timeout=TIMEOUT)
-    try:
-        yield client.jetstream(timeout=TIMEOUT)
-    finally:
-        await client.close()
+def publish(client: Client, messages: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """What streams answer to messages: subjects and ids."""
+    return client.request_all((subject, None, [("Nats-Msg-Id", id)]) for subject, id in messages)
 
 
-async def publish(js: JetStreamContext, messages: Sequence[tuple[str, str]]) -> None:
-    """Publishes messages, subjects and ids, each acknowledged."""
-    for start in range(0, len(messages), 500):
-        some = messages[start : start + 500]
-        await asyncio.gather(
-            *(js.publish(subject, headers={"Nats-Msg-Id": id}) for subject, id in some)
-        )
+def read(client: Client, stream: str) -> list[tuple[str, str]]:
+    """The messages of a stream."""
+    return [(m.subject, m.headers["Nats-Msg-Id"]) for m in stored(client, [stream])[stream]]
 
 
-async def read(js: JetStreamContext, stream: str) -> list[tuple[str, str]]:
-    """The messages of a stream, all acknowledged by a consumer of their own."""
-    info = await js.stream_info(stream)
-    consumer = await js.pull_subscribe(">", durable="worker", stream=stream)
-    messages: list[tuple[str, str]] = []
-    while len(messages) < info.state.messages:
-        for message in await consumer.fetch(500, timeout=TIMEOUT):
-            assert message.headers
-            messages.append((message.subject, message.headers["Nats-Msg-Id"]))
-            await message.ack()
-    return messages
-
-
-async def through_workers(server: NatsServer, count: int, copies: Copies) -> None:
+def through_workers(server: NatsServer, count: int, copies: Copies) -> None:
     """Publishes to RAW; workers bring the messages into the mapped account and out of it.
 
     The second worker is not reliable: `copies` says how often it stores a message, by its subject.
     """
-    async with account(server, "store") as store, account(server, "shop") as shop:
-        await store.add_stream(name="RAW", subjects=["orders.*"])
+    with Client(server.url, "store") as store, Client(server.url, "shop") as shop:
+        store.add_stream("RAW", "orders.*")
         # Nothing is a duplicate for longer than this.
-        await store.add_stream(name="DONE", subjects=["orders.*.*"], duplicate_window=0.1)
-        await shop.add_stream(name="OUT", subjects=["orders.*.*"])
-        await publish(store, [(f"orders.{n % 9}", f"id-{n}") for n in range(count)])
-        await publish(shop, await read(store, "RAW"))
-        messages = await read(shop, "OUT")
-        often: Counter[tuple[str, str]] = Counter({one: copies(one[0]) for one in messages})
-        await publish(store, [one for one in messages if often[one]])
-        for subject, id in [one for one in messages for _ in range(often[one] - 1)]:
-            while (await store.publish(subject, headers={"Nats-Msg-Id": id})).duplicate:
-                pass
+        store.add_stream("DONE", "orders.*.*", duplicate_window=10**8)
+        shop.add_stream("OUT", "orders.*.*")
+        publish(store, [(f"orders.{n % 9}", f"id-{n}") for n in range(count)])
+        publish(shop, read(store, "RAW"))
+        messages = read(shop, "OUT")
+        publish(store, [one for one in messages if copies(one[0])])
+        for one in messages:
+            for _ in range(copies(one[0]) - 1):
+                while publish(store, [one])[0].get("duplicate"):
+                    pass
 
 
 @pytest.fixture
@@ -101,7 +74,7 @@ def audit(server: NatsServer, user: str, stream: str, *args: str) -> tuple[int, 
     """Exit code and result of an observed audit of streams that are ingested first."""
     streams = [stream, *(args[1:] if args[:1] == ("--source-stream",) else ())]
     for name in streams:
-        login = ("--server", server.url, "--user", user, "--password", "p")
+        login = ("--server", server.url, "--user", user, "--password", "secret")
         code, _, err = nats_transform("ingest", "--stream", name, *login)
         assert code == 0, err
     code, out, err = nats_transform(
@@ -118,7 +91,7 @@ def test_a_worker_that_acknowledges_and_drops(folder: Path) -> None:
         def copies(subject: str) -> int:  # one key of nine is left of v2
             return int(subject.startswith("orders.v1.") or subject.endswith(".0"))
 
-        asyncio.run(through_workers(server, 4_500, copies))
+        through_workers(server, 4_500, copies)
         code, result = audit(server, "store", "DONE", "--source-stream", "RAW")
         (published,) = result["accounts"]
         counted, other = audit(server, "store", "DONE", "--published", "orders.*", "4500")
@@ -138,7 +111,7 @@ def test_a_worker_that_stores_again_what_nobody_acknowledged(folder: Path) -> No
         def copies(subject: str) -> int:
             return 5 if subject.startswith("orders.v2.") else 1
 
-        asyncio.run(through_workers(server, 12_000, copies))
+        through_workers(server, 12_000, copies)
         code, result = audit(server, "store", "DONE", "--source-stream", "RAW")
     (published,), (rule,) = result["accounts"], result["rules"]
     canary = next(end for end in rule["destinations"] if end["weight"] == 2)
@@ -161,17 +134,14 @@ def reload(server: NatsServer, config: str, times: int) -> None:
 def test_a_server_that_has_not_loaded_the_mapping(folder: Path, parts: tuple[bool, ...]) -> None:
     (folder / "mapping.conf").write_text(MAPPING % (50, 50))
     count = 6_000
-
-    async def fill(server: NatsServer) -> None:
-        async with account(server, "shop") as shop:
-            await shop.add_stream(name="OUT", subjects=["orders.>"])
-            for n, has_mapping in enumerate(parts):
-                reload(server, CONFIG % (MAPPING % (50, 50) if has_mapping else ""), n + 1)
-                ids = range(n * count, (n + 1) * count)
-                await publish(shop, [(f"orders.{i % 9}", f"id-{i}") for i in ids])
-
     with nats_server(CONFIG % "") as server:
-        asyncio.run(fill(server))
+        for n, has_mapping in enumerate(parts):
+            reload(server, CONFIG % (MAPPING % (50, 50) if has_mapping else ""), n + 1)
+            with Client(server.url, "shop") as shop:
+                if n == 0:
+                    shop.add_stream("OUT", "orders.>")
+                ids = range(n * count, (n + 1) * count)
+                publish(shop, [(f"orders.{i % 9}", f"id-{i}") for i in ids])
         code, result = audit(server, "shop", "OUT", "--tolerance", "5")
     (published,), (rule,) = result["accounts"], result["rules"]
     unmapped = count * parts.count(False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from tests.conformance.test_account import reload
 from tests.conformance.test_promotion import MAPPINGS
 from tests.conformance.test_stream_features import CONFIG, shop
 from tests.support.awaiting import awaited
-from tests.support.command import nats_transform
+from tests.support.command import findings
 from tests.support.dry_runs import CensusRow, of_question
+from tests.support.files import write_files
 
 pytestmark = pytest.mark.server
 
@@ -80,11 +80,8 @@ def checked(folder: Path, url: str | None = None) -> list[str]:
     if url is not None:
         (folder / "new.conf").write_text(CONFIG % MAPPINGS)
         shown = [f"--server={url}", "--user=shop", "--password=p"]
-    asked = (str(folder / "new.conf"), "--account=SHOP", *shown, "--json")
-    code, out, err = nats_transform("check", *asked)
-    assert code == 0, err
-    findings = [one for one in json.loads(out)["findings"] if one["code"] == "source-stops"]
-    return sorted(one["message"].partition(":")[0] for one in findings)
+    stops = findings("check", folder / "new.conf", "--account=SHOP", *shown)
+    return sorted(f["message"].partition(":")[0] for f in stops if f["code"] == "source-stops")
 
 
 def found(folder: Path, filters: dict[str, list[str]]) -> list[tuple[str, str]]:
@@ -97,13 +94,10 @@ def found(folder: Path, filters: dict[str, list[str]]) -> list[tuple[str, str]]:
 
 
 def settings(folder: Path, filters: dict[str, list[str]]) -> DryRunSettings:
-    for kind in ("streams", "consumers"):
-        (folder / kind).mkdir(exist_ok=True)
-    for one in (ORDERS, *COPIES):
-        (folder / "streams" / f"{one['name']}.json").write_text(json.dumps({"config": one}))
-    for name, places in filters.items():
-        (folder / "consumers" / f"{name}.json").write_text(json.dumps(consumer(name, *places)))
-    (folder / "new.conf").write_text(CONFIG % MAPPINGS)
+    files: dict[str, Any] = {"new.conf": CONFIG % MAPPINGS}
+    files |= {f"streams/{one['name']}.json": {"config": one} for one in (ORDERS, *COPIES)}
+    files |= {f"consumers/{name}.json": consumer(name, *of) for name, of in filters.items()}
+    write_files(folder, files)
     return DryRunSettings(
         stream="ORDERS",
         warehouse=Warehouse(dir=folder),

@@ -20,7 +20,7 @@ from tests.conformance.test_account import reload
 from tests.conformance.test_regrets import Side
 from tests.conformance.test_stream_features import CONFIG, batch, codes, publish, shop
 from tests.support.awaiting import awaited
-from tests.support.command import nats_transform
+from tests.support.command import findings, nats_transform
 
 pytestmark = pytest.mark.server
 
@@ -74,11 +74,9 @@ def _found(server: NatsServer, stream: str, *more: str) -> dict[tuple[str, str],
     login = ("--server", server.url, "--user", "shop", "--password", "p")
     code, _, err = nats_transform("ingest", "--stream", stream, *login)
     assert code == 0, err
-    asked = ("--candidate", "new.conf", "--account", "SHOP", "--fail-on", "never", "--json")
-    code, out, err = nats_transform("dry-run", "--stream", stream, *asked, *login, *more)
-    assert code == 0, err
-    findings = json.loads(out)["findings"]
-    return {(f["code"], f["about"]): f for f in findings if f["code"] in OF_HEADERS}
+    asked = ("--candidate", "new.conf", "--account", "SHOP", "--fail-on", "never")
+    told = findings("dry-run", "--stream", stream, *asked, *login, *more)
+    return {(f["code"], f["about"]): f for f in told if f["code"] in OF_HEADERS}
 
 
 async def found(server: NatsServer, stream: str, *more: str) -> dict[tuple[str, str], Any]:

@@ -16,10 +16,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from jobs.jetstream.process import nats_server
-from tests.cli.test_live_trace import _free_ports
 from tests.conformance.test_regrets import found as codes
 from tests.support.censuses import census_file
-from tests.support.command import nats_transform
+from tests.support.command import findings, nats_transform, printed
+from tests.support.spark_cluster import free_port
 
 pytestmark = pytest.mark.server
 
@@ -42,8 +42,7 @@ def configs_of(leaf: str, hub: str, port: int) -> tuple[str, str]:
 @asynccontextmanager
 async def joined(leaf: str, hub: str) -> AsyncIterator[tuple[Client, Client]]:
     """A client of a leaf node and one of its hub, which hear of each other."""
-    (port,) = _free_ports(1)
-    leaf, hub = configs_of(leaf, hub, port)
+    leaf, hub = configs_of(leaf, hub, free_port())
     with nats_server(hub) as there, nats_server(leaf) as here:
         clients = await nats.connect(here.url), await nats.connect(there.url)
         yield clients
@@ -86,19 +85,15 @@ def found(folder: Path, configs: tuple[str, str], subject: str = "orders.eu") ->
     """What a dry run of the first one finds, if the second one is on the other side."""
     here, there = written(folder, configs)
     census = census_file(folder / "census.parquet", {subject.encode(): 1_000})
-    asked = ("--census", str(census), "--candidate", here, "--leaf-node", there)
-    code, out, err = nats_transform("dry-run", *asked, "--fail-on", "never", "--json")
-    assert code == 0, err
-    findings = json.loads(out)["findings"]
-    return {f["about"]: f for f in findings if f["code"] == "mapped-twice"}
+    asked = ("--census", census, "--candidate", here, "--leaf-node", there, "--fail-on", "never")
+    told = findings("dry-run", *asked)
+    return {f["about"]: f for f in told if f["code"] == "mapped-twice"}
 
 
 def traced(folder: Path, configs: tuple[str, str], subject: str = "orders.eu") -> dict[str, float]:
     """The share of each result beyond the connection, as an offline trace has it."""
     here, there = written(folder, configs)
-    asked = (subject, "--mapping", here, "--leaf-node", there, "--json")
-    code, out, err = nats_transform("trace", *asked)
-    assert code == 0, err
+    out = printed("trace", subject, "--mapping", here, "--leaf-node", there, "--json")
     shares: Counter[str] = Counter()
     for path in json.loads(out)["paths"]:
         for beyond in path["leaf_node"]:

@@ -14,14 +14,14 @@ from typing import Any
 import nats
 import nats.errors
 import pytest
-from click.testing import CliRunner
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from cli.check import command as check
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.support.awaiting import awaited
 from tests.support.clients import settled
+from tests.support.command import findings
+from tests.support.files import write_files
 from tests.support.jwt_signing import (
     ACCOUNT_LIMITS,
     claims,
@@ -55,13 +55,9 @@ def server() -> Iterator[NatsServer]:
 
 def found(folder: Path, **files: object) -> set[str]:
     """The codes of `check` for some files."""
-    paths = []
-    for name, content in files.items():
-        paths.append(folder / name)
-        paths[-1].write_text(content if isinstance(content, str) else json.dumps(content))
-    run = CliRunner().invoke(check, [*map(str, paths), "--json", "--fail-on", "never"])
-    assert run.exit_code == 0, run.output
-    return {one["code"] for one in json.loads(run.stdout)["findings"]}
+    write_files(folder, files)
+    paths = [folder / name for name in files]
+    return {one["code"] for one in findings("check", *paths, "--fail-on", "never")}
 
 
 class Side:

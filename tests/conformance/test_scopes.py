@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
 from jobs.jetstream.process import nats_server
-from nats_transform import bucket_source, parse_stream
+from nats_transform import parse_stream
 from nats_transform.streams.trace import StreamStep, trace
+from tests.cases import load
 from tests.conformance.client import Client
 from tests.conformance.test_streams import create, stored, subject_of, wait_until_settled
 from tests.support.rules import mappings
@@ -29,45 +29,7 @@ RULES = {
 CONFIG = f"""accounts {{ A {{
   users: [{{user: A, password: secret}}], jetstream: enabled, mappings: {json.dumps(RULES)}
 }} }}"""
-STREAMS: list[dict[str, Any]] = [
-    {
-        "name": "V1",
-        "subjects": ["v1.*.*"],
-        "subject_transform": {"src": "v1.*.*", "dest": "v1.$2.$1.{{partition(5,1,2)}}"},
-        "republish": {"src": "v1.*.*.*", "dest": "live.$1.$3", "headers_only": True},
-    },
-    {
-        "name": "LIVE",
-        "subjects": ["live.>"],
-        "subject_transform": {"src": "live.>", "dest": "kept.>"},
-        "republish": {"src": "kept.*.*", "dest": "late.$2.$1"},
-    },
-    {"name": "LATE", "subjects": ["late.>"]},
-    {"name": "NEVER", "subjects": ["never.>"]},
-    {"name": "V2", "subjects": ["v2.>"]},
-    {
-        "name": "COPY",
-        "mirror": {"name": "V1", "subject_transforms": [{"src": "v1.>", "dest": "copied.>"}]},
-        "subject_transform": {"src": "copied.*.*.*", "dest": "copied.$1"},
-        "republish": {"src": "copied.*", "dest": "v2.from.$1"},
-    },
-    {
-        "name": "ALL",
-        "sources": [
-            {"name": "COPY"},
-            {"name": "V1", "filter_subject": "v1.*.eu.*"},
-            {"name": "V1", "subject_transforms": [{"src": "v1.*.us.*", "dest": "us.$1"}]},
-            {"name": "V2", "subject_transforms": [{"src": "v2.>", "dest": ""}]},
-        ],
-        "subject_transform": {"src": "us.*", "dest": "shop.us.$1"},
-    },
-    {"name": "KV_A", "subjects": ["$KV.A.>"]},
-    {
-        "name": "KV_B",
-        "subjects": ["$KV.B.>"],
-        "sources": [bucket_source("A", into="B").model_dump(by_alias=True, exclude_unset=True)],
-    },
-]
+STREAMS = load("networks.yaml")["scopes"]
 SUBJECTS = [
     *(f"shop.{place}.{name}" for place in ("eu", "us", "é") for name in ("a", "order", "日本")),
     "v1.direct.x",

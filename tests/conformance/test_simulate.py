@@ -25,7 +25,7 @@ from nats_transform import (
 )
 from nats_transform.config import load_mappings
 from nats_transform.kernel import compile_mappings
-from nats_transform.streams.source import bucket_source
+from tests.cases import load
 from tests.conformance.client import Client
 from tests.support.archive import columns, message
 from tests.support.files import written
@@ -40,77 +40,8 @@ MAPPINGS = """mappings {
 """
 
 
-def kv(bucket: str, **more: Any) -> dict[str, Any]:
-    """The stream of a KV bucket without history."""
-    return {"name": f"KV_{bucket}", "max_msgs_per_subject": 1, "allow_rollup_hdrs": True, **more}
-
-
 ONE = {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True}
-STREAMS: list[dict[str, Any]] = [
-    {
-        "name": "SHOP",
-        "subjects": ["shop.>"],
-        "subject_transform": {"src": "shop.*.*", "dest": "shop.{{partition(3,2)}}.$1.$2"},
-        "republish": {"src": "shop.*.eu.*", "dest": "audit.eu.$2"},
-    },
-    # What another stream republishes, with a limit that bites, and an ingress transform of its own.
-    {
-        "name": "AUDIT",
-        "subjects": ["audit.>"],
-        "subject_transform": {"src": "audit.*.*", "dest": "audit.{{right(1,1)}}"},
-        "max_msgs_per_subject": 3,
-    },
-    {"name": "WHOLE", "mirror": {"name": "SHOP"}},
-    {
-        "name": "RENAMED",
-        "mirror": {
-            "name": "SHOP",
-            "subject_transforms": [
-                {"src": "shop.0.>", "dest": "zero.>"},
-                {"src": "shop.1.*.*", "dest": "one.$2"},
-            ],
-        },
-        "subject_transform": {"src": "zero.*.*", "dest": "{{partition(2,1)}}.$1"},
-        "max_msgs_per_subject": 2,
-    },
-    {"name": "AGAIN", "mirror": {"name": "RENAMED"}},
-    {
-        "name": "PICKED",
-        "sources": [
-            {
-                "name": "SHOP",
-                "subject_transforms": [
-                    {"src": "shop.*.eu.*", "dest": "eu.$1"},
-                    {"src": "shop.*.us.*", "dest": ""},
-                ],
-            }
-        ],
-        "max_msgs_per_subject": 2,
-        "first_seq": 100,
-    },
-    kv("A", subjects=["$KV.A.>"]),
-    {"name": "KV_COPY", "mirror": {"name": "KV_A"}},
-    kv("B", sources=[bucket_source("A", "B").model_dump(by_alias=True, exclude_defaults=True)]),
-    {"name": "ONCE", "subjects": ["once.>"], **ONE},
-    {"name": "ONCE_COPY", "sources": [{"name": "ONCE"}]},
-    # A source that a refused message holds up for good, beside one that goes on.
-    {
-        "name": "HELD_UP",
-        "sources": [
-            {"name": "KV_COPY", "subject_transforms": [{"src": "$KV.A.*.*", "dest": "held.$1.$2"}]},
-            {"name": "ONCE", "subject_transforms": [{"src": "once.*", "dest": "held.once.$1"}]},
-        ],
-        **ONE,
-    },
-    # What was sourced is republished, and stored by nobody.
-    {
-        "name": "ECHO",
-        "sources": [{"name": "SHOP"}],
-        "republish": {"src": "shop.>", "dest": "echo.>"},
-    },
-    {"name": "ECHOED", "subjects": ["echo.>"]},
-    {"name": "FROM_HELD", "sources": [{"name": "HELD_UP"}, {"name": "PICKED"}]},
-]
+STREAMS: list[dict[str, Any]] = load("networks.yaml")["simulated"]
 SUBJECTS = [
     subject
     for n in range(12)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import click
 from click.testing import CliRunner
@@ -21,6 +23,14 @@ def printed(*args: str | Path, code: int = 0) -> str:
     found, out, err = nats_transform(*args)
     assert (found, err) == (code, ""), err or out
     return out
+
+
+def findings(*args: str | Path) -> list[dict[str, Any]]:
+    """What a command finds that ends with 0, as its JSON document has it."""
+    code, out, err = nats_transform(*args, "--json")
+    assert code == 0, err
+    found: list[dict[str, Any]] = json.loads(out)["findings"]
+    return found
 
 
 def refused(*args: str | Path) -> str:

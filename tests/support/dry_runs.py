@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from nats_transform.accounts.sharing import SharedStream
-from nats_transform.config.permissions import User
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import encode
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.run import dry_run as dry_run_of_parts
 from nats_transform.migration.tables.census import CensusPart, added_up
-from nats_transform.streams.consumer import Consumer
-from nats_transform.streams.stream import StreamConfig
 
 
 class CensusRow(NamedTuple):
@@ -75,29 +71,26 @@ def dry_run(
     candidate: AccountMappings,
     current: AccountMappings | None = None,
     *,
-    streams: Sequence[StreamConfig] = (),
-    consumers: Sequence[Consumer] = (),
-    users: Sequence[User] = (),
-    clusters: Sequence[str] = (),
-    shared: Sequence[SharedStream] = (),
     stream: str = "",
     named: Mapping[str, Mapping[str, int]] | None = None,
-    leaf_node: AccountMappings | None = None,
+    **around: Any,
 ) -> DryRun:
-    """What a candidate would do to the subjects of a census; see `Question`."""
+    """What a candidate would do to the subjects of a census.
+
+    Args:
+        census: the subjects.
+        candidate: the mappings that are tried.
+        current: those in force.
+        stream: which one the subjects are archived of.
+        named: by header, the messages that name each subject.
+        around: more of `Question`; a list stands for a tuple.
+    """
+    censuses = {
+        header: part_of(CensusRow(text, None, count) for text, count in texts.items())
+        for header, texts in (named or {}).items()
+    }
+    around = {name: tuple(it) if isinstance(it, list) else it for name, it in around.items()}
     question = Question(
-        candidate,
-        current or AccountMappings(()),
-        tuple(streams),
-        tuple(consumers),
-        tuple(users),
-        tuple(clusters),
-        tuple(shared),
-        (stream,),
-        named={
-            header: part_of(CensusRow(text, None, count) for text, count in texts.items())
-            for header, texts in (named or {}).items()
-        },
-        leaf_node=leaf_node,
+        candidate, current or AccountMappings(()), archived=(stream,), named=censuses, **around
     )
     return of_question(census, question)

@@ -18,6 +18,7 @@ from typing import Any
 
 import nats
 
+from tests.conformance.client import Client
 from tests.support.programs import BIN
 from tests.support.stream_backups import back_up, restore
 
@@ -85,12 +86,8 @@ def _consumer(url: str, stream: str, name: str, config: dict[str, Any]) -> None:
 
 
 def _ask(url: str, subject: str, body: dict[str, Any] | None = None) -> Any:
-    async def asked() -> Any:
-        async with await nats.connect(url) as client:
-            answer = await client.request(f"$JS.API.{subject}", json.dumps(body or {}).encode())
-        return json.loads(answer.data)
-
-    found = asyncio.run(asked())
+    with Client(url) as client:
+        found = client.request(f"$JS.API.{subject}", body)
     if "error" in found:
         raise SystemExit(f"nats: error: {found['error']['description']}")
     return found

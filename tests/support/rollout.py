@@ -87,15 +87,15 @@ def configuration(blocks: Mapping[Block, str], login: str = "p") -> str:
     """
 
 
-async def connected(url: str, user: str) -> Client:
+async def connected(url: str, user: str, password: str = "p") -> Client:  # noqa: S107 - a test's
     """A connection of a user that comes back whenever it is lost."""
 
     async def quiet(error: Exception) -> None:
         """Permissions that end and servers that reload are what the tests are about."""
 
     return await nats.connect(
-        url, user=user, password="p", error_cb=quiet, reconnect_time_wait=0.05,  # noqa: S106
-        max_reconnect_attempts=-1, allow_reconnect=True,
+        url, user=user, password=password, error_cb=quiet, reconnect_time_wait=0.05,
+        max_reconnect_attempts=-1, connect_timeout=10,
     )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from operator import attrgetter
 from typing import Any
 
 from nats_transform.config.permissions import Allowance
@@ -23,6 +22,7 @@ from nats_transform.mappings.symbolic import reversed_mappings
 from nats_transform.migration import Question
 from nats_transform.streams.features import CARRIED_WITH, features, sums
 from nats_transform.streams.network import Network, Via, republisher
+from nats_transform.streams.stream import StreamConfig
 from tests.support.dry_runs import CensusRow
 
 Ends = list[tuple[Outcome, int]]
@@ -56,12 +56,6 @@ class Facts:
     raw: frozenset[tuple[str, str]] = frozenset()
     repeated: frozenset[str] = frozenset()
     copies: frozenset[tuple[str, str]] = frozenset()
-
-    def texts(self, subject: str | None, copied: str | None) -> set[str]:
-        """The subject, or those under which a stream republishes it."""
-        if copied is None:
-            return set() if subject is None else {subject}
-        return {text for name, text in self.copies if name == copied}
 
 
 def facts_of(network: Network, subject: str | None) -> Facts:
@@ -164,24 +158,47 @@ class Mapped:
         return found
 
 
-def rises(before: Ends, after: Ends, kind: Callable[[Outcome], Hashable]) -> dict[Any, int]:
-    """The kinds of outcome that become likelier, with the percent of the gain."""
-    gains: Counter[Hashable] = Counter()
-    for sign, ends in ((-1, before), (1, after)):
-        for end, percent in ends:
-            if (name := kind(end)) is not None:
-                gains[name] += sign * percent
-    return {name: gain for name, gain in gains.items() if gain > 0}
+@dataclass(frozen=True)
+class Case:
+    """A row of a census with its outcomes on both sides, and the facts of their subjects."""
 
+    row: CensusRow
+    before: Ends
+    after: Ends
+    facts: dict[str | None, Facts]
 
-def stays(end: Outcome, before: Ends, facts: dict[str | None, Facts], stream: str) -> bool:
-    """Whether a stream stores a message under a name that it has today."""
+    def of(self, end: Outcome) -> Facts:
+        """The facts of an outcome."""
+        return self.facts[end.subject]
 
-    def names(one: Outcome) -> set[str | None]:
-        stored = facts[one.subject].stored
-        return {text or one.subject for name, text in stored if name == stream}
+    def texts(self, end: Outcome, copied: str | None) -> set[str]:
+        """The subject of an outcome, or those under which a stream republishes it."""
+        if copied is None:
+            return set() if end.subject is None else {end.subject}
+        return {text for name, text in self.of(end).copies if name == copied}
 
-    return not names(end).isdisjoint({name for one, _ in before for name in names(one)})
+    def is_new(self, end: Outcome) -> bool:
+        """Whether it has a subject that no outcome of today has."""
+        known = {one.subject for one, _ in self.before}
+        return end.subject is not None and end.subject not in known
+
+    def stays(self, end: Outcome, stream: str, before: Ends | None = None) -> bool:
+        """Whether a stream stores a message under a name that it has today."""
+
+        def names(one: Outcome) -> set[str | None]:
+            return {text or one.subject for name, text in self.of(one).stored if name == stream}
+
+        today = self.before if before is None else before
+        return not names(end).isdisjoint({name for one, _ in today for name in names(one)})
+
+    def rises(self, kind: Callable[[Outcome], Hashable]) -> dict[Any, int]:
+        """The kinds of outcome that become likelier, with the percent of the gain."""
+        gains: Counter[Hashable] = Counter()
+        for sign, ends in ((-1, self.before), (1, self.after)):
+            for end, percent in ends:
+                if (name := kind(end)) is not None:
+                    gains[name] += sign * percent
+        return {name: gain for name, gain in gains.items() if gain > 0}
 
 
 def undo(mappings: Sequence[Mapping], subject: str) -> str:
@@ -215,7 +232,6 @@ class Oracle:
         # The changed results by their text without capitals.
         self.changed_results: dict[bytes, set[str]] = defaultdict(set)
         self.keys: dict[Any, Counter[tuple[str, int]]] = defaultdict(Counter)
-        self.moved: dict[Any, set[str]] = defaultdict(set)
         self.stored: dict[tuple[str, int], dict[str, dict[str | None, int]]] = defaultdict(
             lambda: defaultdict(Counter)
         )
@@ -229,6 +245,13 @@ class Oracle:
 
     def tally(self, code: str, about: Hashable, row: CensusRow, percent: int) -> None:
         self.tallies[code, about].add(row.subject, percent * row.messages)
+
+    def _tally_rise(
+        self, code: str, about: Hashable, case: Case, is_so: Callable[[Outcome], object]
+    ) -> None:
+        """Tallies by how many percent more outcomes are so."""
+        for gain in case.rises(lambda end: bool(is_so(end)) or None).values():
+            self.tally(code, about, case.row, gain)
 
     def _add(self, row: CensusRow) -> None:
         before, after = self.current.ends(row, 0), self.candidate.ends(row, 1)
@@ -248,35 +271,36 @@ class Oracle:
         for end, _ in after:
             if end.subject is not None and was not in (None, end.subject):
                 self.changed_results[encode(end.subject).lower()].add(end.subject)
-        self._change(row, before, after, covering)
-        self._partition(row, before, after)
-        ends = (*before, *after)
+        ends = [*before, *after]
         facts = {end.subject: facts_of(self.network, end.subject) for end, _ in ends}
+        case = Case(row, before, after, facts)
+        self._change(case, covering)
+        self._partition(case)
         for copied in (None, *(stream.name for stream in self.network.streams)):
-            self._access(row, before, after, facts, copied)
-            self._share(row, before, after, facts, copied)
-        self._deliver(row, before, after, facts)
-        self._headers(row, before, after, facts)
+            self._access(case, copied)
+            self._share(case, copied)
+        self._capture(case)
+        for stream in self.network.streams if self.question.streams else ():
+            self._deliver(case, stream)
+        self._consume(case)
+        self._headers(case)
         for first, *others in [covering] if covering else []:
             self.tally("hit", first, row, 100)
-            self.tallies["cluster", (first, row.cluster)].add(row.subject, 0)
             for other in others:
-                self.tally("covered", other, row, 100)
                 self.tally("pair", (first, other), row, 100)
 
-    def _change(self, row: CensusRow, before: Ends, after: Ends, covering: list[int]) -> None:
+    def _change(self, case: Case, covering: list[int]) -> None:
+        row, before, after = case.row, case.before, case.after
+
         def rule(end: Outcome) -> Any:
             return end.mapping_source and (end.mapping_source, end.mapping_destination)
 
-        ends = {(end.subject,): end for end, _ in sorted(after, key=lambda one: one[1])}
-        best: dict[Any, tuple[int, Outcome]] = {}
-        for end, percent in after:
-            if (end.subject,) not in best or percent > best[end.subject,][0]:
-                best[end.subject,] = percent, end
-        for name, gain in rises(before, after, lambda end: (end.subject,)).items():
-            assert name in ends
+        best: dict[str | None, Outcome] = {}
+        for end, _ in sorted(after, key=lambda one: one[1], reverse=True):
+            best.setdefault(end.subject, end)
+        for (subject,), gain in case.rises(lambda end: (end.subject,)).items():
             self.changed.add(row.subject, gain * row.messages)
-            pair = rule(before[0][0]), rule(best[name][1])
+            pair = rule(before[0][0]), rule(best[subject])
             self.changes[pair].add(row.subject, gain * row.messages)
 
         def fault(end: Outcome) -> str | None:
@@ -285,103 +309,79 @@ class Oracle:
             illegal = end.subject is not None and not is_valid_publish_subject(end.subject)
             return "illegal-result" if illegal or end.fate is Fate.INVALID else None
 
-        for code, gain in rises(before, after, fault).items():
+        for code, gain in case.rises(fault).items():
             self.tally(code, "", row, gain)
         if not covering and before[0][0].mapping_source is not None:
             self.tally("no-longer-mapped", "", row, 100)
         elif not covering and not (row.subject or "").startswith("$"):
             self.tally("unmatched", "", row, 100)
+
+        def way(end: Outcome) -> str | None:
+            return None if end.subject is None else ".".join(end.subject.split(".")[:2])
+
         for one, percent in before:
             for other, more in after:
-                ways = tuple(
-                    None if e.subject is None else ".".join(e.subject.split(".")[:2])
-                    for e in (one, other)
-                )
-                self.flows[ways[0], ways[1]] += percent * more * row.messages // 100
+                self.flows[way(one), way(other)] += percent * more * row.messages // 100
         for end, percent in after:
             if end.subject is not None and undo(self.back, end.subject) != row.subject:
                 self.tally("irreversible", "", row, percent)
-        for code, kind in (
-            ("too-many-tokens", lambda text: text.count(".") >= 16),
-            ("too-long", lambda text: len(encode(text)) > 256),
-        ):
-            found = rises(
-                before, after, lambda e, kind=kind: (e.subject and kind(e.subject)) or None
-            )
-            for gain in found.values():
-                self.tally(code, "", row, gain)
+        self._tally_rise("too-many-tokens", "", case, lambda e: (e.subject or "").count(".") >= 16)
+        self._tally_rise("too-long", "", case, lambda e: len(encode(e.subject or "")) > 256)
 
-    def _partition(self, row: CensusRow, before: Ends, after: Ends) -> None:
-        subject = row.subject or ""
+    def _partition(self, case: Case) -> None:
+        row, subject = case.row, case.row.subject or ""
         numbers: Counter[int] = Counter()
-        for rule, _, hash_, percent in self.current.partitions(subject, before):
+        for rule, _, hash_, percent in self.current.partitions(subject, case.before):
             numbers[rule[2].number(hash_)] += percent
-        kept = [one for one in after if one[0].subject is not None]
+        kept = [one for one in case.after if one[0].subject is not None]
         for rule, key, hash_, percent in self.candidate.partitions(subject, kept):
             self.keys[rule][key, hash_] += percent * row.messages
             more = percent - numbers[rule[2].number(hash_)]
             if numbers.total() and more > 0:
                 self.tally("moves", rule[:2], row, more)
-                self.moved[rule].add(key)
 
-    def _access(
-        self,
-        row: CensusRow,
-        before: Ends,
-        after: Ends,
-        facts: dict[str | None, Facts],
-        copied: str | None,
-    ) -> None:
+    def _access(self, case: Case, copied: str | None) -> None:
         for number, user in enumerate(self.question.users):
             for verb, side in (("publish", user.publish), ("subscribe", user.subscribe)):
                 if side == Allowance() or (copied and verb == "publish"):
                     continue
 
                 def may(end: Outcome, side: Allowance = side) -> bool | None:
-                    texts = facts[end.subject].texts(end.subject, copied)
+                    texts = case.texts(end, copied)
                     return any(map(side.allows, texts)) if texts else None
 
-                for allowed, gain in rises(before, after, may).items():
-                    if (not allowed) in {may(end) for end, _ in before}:
+                for allowed, gain in case.rises(may).items():
+                    if (not allowed) in {may(end) for end, _ in case.before}:
                         code = f"{verb}-{'opened' if allowed else 'denied'}"
-                        self.tally(code, (number, copied), row, gain)
+                        self.tally(code, (number, copied), case.row, gain)
 
-    def _share(
-        self,
-        row: CensusRow,
-        before: Ends,
-        after: Ends,
-        facts: dict[str | None, Facts],
-        copied: str | None,
-    ) -> None:
+    def _share(self, case: Case, copied: str | None) -> None:
         def percent(ends: Ends, filters: list[str]) -> int:
             return sum(
                 percent
                 for end, percent in ends
-                for texts in [facts[end.subject].texts(end.subject, copied)]
-                if any(subscribes(f, text) for f in filters for text in texts)
+                if any(subscribes(f, text) for f in filters for text in case.texts(end, copied))
             )
 
+        sides = case.before, case.after
         for one in self.question.shared:
-            was, alone = (percent(ends, [one.subject]) for ends in (before, after))
+            was, alone = (percent(ends, [one.subject]) for ends in sides)
             group = [o.subject for o in self.question.shared if o.importer == one.importer]
-            had, has = (percent(ends, group) for ends in (before, after))
-            self.left[one] += (has if was else alone) * row.messages
+            had, has = (percent(ends, group) for ends in sides)
+            self.left[one] += (has if was else alone) * case.row.messages
             if has < was:
-                self.tally("shared fewer", (one, copied), row, was - has)
+                self.tally("shared fewer", (one, copied), case.row, was - has)
             if alone > had:
-                self.tally("shared more", (one, copied), row, alone - had)
+                self.tally("shared more", (one, copied), case.row, alone - had)
 
-    def _deliver(
-        self, row: CensusRow, before: Ends, after: Ends, facts: dict[str | None, Facts]
-    ) -> None:
-        held = [facts[end.subject].captured for end, _ in before if end.subject is not None]
+    def _capture(self, case: Case) -> None:
+        held = [case.of(end).captured for end, _ in case.before if end.subject is not None]
         most = max(map(len, held), default=0)
 
         def captured(end: Outcome) -> frozenset[str] | None:
-            return None if end.subject is None else facts[end.subject].captured
+            return None if end.subject is None else case.of(end).captured
 
-        for streams, gain in rises(before, after, captured).items():
+        for streams, gain in case.rises(captured).items():
             if streams or most:
                 code = (
                     "not-captured"
@@ -393,100 +393,81 @@ class Oracle:
                     else "captured-elsewhere"
                 )
                 names = streams or frozenset().union(*held)
-                self.tally(code, tuple(sorted(names)), row, gain)
-        known = {end.subject for end, _ in before}
-        for stream in self.network.streams if self.question.streams else ():
-            for code in features(stream):
-                for end, percent in after:
-                    moves = end.subject is not None and end.subject not in known
-                    moves = moves and self._carries(row, code)
-                    is_kept = (
-                        stream.name in facts[end.subject].captured
-                        if code == "batch-split"
-                        else stays(end, before, facts, stream.name)
-                    )
-                    if moves and not is_kept and any(stream.name in one for one in held):
-                        self.tally(code, (stream.name,), row, percent)
-            for end, percent in after if sums(stream) else ():
-                fact = facts[end.subject]
-                feeds = {feed for name, feed in fact.taken if name == stream.name}
-                is_taken = any(
-                    stays(end, [(one, 100)], facts, stream.name)
-                    and any(name == stream.name for name, _ in facts[one.subject].taken)
-                    for one, _ in before
-                )
-                is_new = end.subject is not None and end.subject not in known
-                is_apart = any(not stays(end, before, facts, feed) for feed in feeds)
-                counts = self._carries(row, "counted-twice")
-                if is_new and is_taken and is_apart and counts:
-                    self.tally("counted-twice", (stream.name,), row, percent)
-            watched: list[tuple[str, str, str, Hashable]] = []
-            if stream.ingress_transform:
-                watched.append(("ingress-stops", stream.name, "ingress", stream.name))
-            if stream.republish_transform:
-                watched.append(("republish-stops", stream.name, "republished", stream.name))
-                loops = rises(
-                    before,
-                    after,
-                    lambda e, s=stream: (
-                        (s.name in facts[e.subject].loops or None) if e.subject else None
-                    ),
-                )
-                for gain in loops.values():
-                    self.tally("republish-loop", (stream.name,), row, gain)
-            for feed in {one.name for one in stream.upstreams if one.external is None}:
-                pair = stream.name, feed
-                watched.append(("source-stops", feed, "taken", pair))
+                self.tally(code, tuple(sorted(names)), case.row, gain)
 
-                def kind(end: Outcome, among: str, pair: tuple[str, str] = pair) -> bool | None:
-                    return pair in getattr(facts[end.subject], among) or None
-
-                took = any(kind(end, "taken") for end, _ in before)
-                for gain in rises(before, after, lambda e, k=kind: k(e, "raw")).values():
-                    if took:
-                        self.tally("source-stops", (*pair, "raw"), row, gain)
-                stored = (facts[end.subject].stored for end, _ in before)
-                has = any(name == feed for names in stored for name, _ in names)
-                for gain in rises(before, after, lambda e, k=kind: k(e, "taken")).values():
-                    if has:
-                        self.tally("source-starts", pair, row, gain)
-            for other in self.network.streams:
-                if other.republish_transform:
-                    pair = stream.name, other.name
-                    watched.append(("republish-escapes", other.name, "caught", pair))
-            twice = rises(
-                before, after, lambda e, s=stream: s.name in facts[e.subject].repeated or None
+    def _deliver(self, case: Case, stream: StreamConfig) -> None:
+        """What one stream gets, gives and stores."""
+        row, before, after, name = case.row, case.before, case.after, stream.name
+        is_held = any(name in case.of(end).captured for end, _ in before)
+        for code in features(stream):
+            for end, percent in after:
+                is_kept = (
+                    name in case.of(end).captured
+                    if code == "batch-split"
+                    else case.stays(end, name)
+                )
+                if case.is_new(end) and not is_kept and is_held and self._carries(row, code):
+                    self.tally(code, (name,), row, percent)
+        for end, percent in after if sums(stream) else ():
+            feeds = {feed for taker, feed in case.of(end).taken if taker == name}
+            is_taken = any(
+                case.stays(end, name, [(one, 100)])
+                and any(taker == name for taker, _ in case.of(one).taken)
+                for one, _ in before
             )
-            for gain in twice.values():
-                self.tally("stored-twice", (stream.name,), row, gain)
-            for code, where, how, what in watched:
-                applies = attrgetter(how)
+            is_apart = any(not case.stays(end, feed) for feed in feeds)
+            counts = self._carries(row, "counted-twice")
+            if case.is_new(end) and is_taken and is_apart and counts:
+                self.tally("counted-twice", (name,), row, percent)
+        if stream.republish_transform:
+            self._tally_rise("republish-loop", (name,), case, lambda e: name in case.of(e).loops)
+        upstreams = {one.name for one in stream.upstreams if one.external is None}
+        for feed in upstreams:
+            self._take(case, (name, feed))
+        self._tally_rise("stored-twice", (name,), case, lambda e: name in case.of(e).repeated)
+        if stream.ingress_transform:
+            self._stop("ingress-stops", case, name, "ingress", name)
+        if stream.republish_transform:
+            self._stop("republish-stops", case, name, "republished", name)
+        for feed in upstreams:
+            self._stop("source-stops", case, feed, "taken", (name, feed))
+        for other in self.network.streams:
+            if other.republish_transform:
+                self._stop("republish-escapes", case, other.name, "caught", (name, other.name))
+        for side, (mapped, ends) in enumerate(((self.current, before), (self.candidate, after))):
+            for end, percent in ends:
+                for storing, stored in case.of(end).stored:
+                    if storing == name and end.subject is not None:
+                        text = end.subject if stored is None else stored
+                        self.stored[name, side][text][row.subject] += percent * row.messages
+                        numbers = self.numbers[name, side, text]
+                        self.numbers[name, side, text] = max(numbers, mapped.numbers(end))
 
-                def stops(
-                    end: Outcome, where: str = where, what: Hashable = what, applies: Any = applies
-                ) -> bool | None:
-                    fact = facts[end.subject]
-                    stores = any(name == where for name, _ in fact.stored)
-                    if applies(Facts(caught=frozenset([("", "")]))):
-                        stores = where in fact.republished
-                    return (stores and what not in applies(fact)) or None
+    def _take(self, case: Case, pair: tuple[str, str]) -> None:
+        """What a stream takes from another that it did not, or as it is."""
+        if any(pair in case.of(end).taken for end, _ in case.before):
+            about = (*pair, "raw")
+            self._tally_rise("source-stops", about, case, lambda e: pair in case.of(e).raw)
+        stored = (case.of(end).stored for end, _ in case.before)
+        if any(name == pair[1] for names in stored for name, _ in names):
+            self._tally_rise("source-starts", pair, case, lambda e: pair in case.of(e).taken)
 
-                if any(what in applies(facts[end.subject]) for end, _ in before):
-                    for gain in rises(before, after, stops).values():
-                        about = what if isinstance(what, tuple) else (what,)
-                        self.tally(code, about, row, gain)
-            for side, ends in enumerate((before, after)):
-                for end, percent in ends:
-                    for name, stored in facts[end.subject].stored:
-                        if name == stream.name and end.subject is not None:
-                            text = end.subject if stored is None else stored
-                            parts = percent * row.messages
-                            self.stored[name, side][text][row.subject] += parts
-                            of = (self.current, self.candidate)[side].numbers(end)
-                            numbers = self.numbers[name, side, text]
-                            self.numbers[name, side, text] = max(numbers, of)
+    def _stop(self, code: str, case: Case, where: str, how: str, what: Hashable) -> None:
+        """What is done with messages of today, and no longer with others that a stream stores."""
+
+        def stops(end: Outcome) -> bool:
+            fact = case.of(end)
+            stores = any(name == where for name, _ in fact.stored)
+            if how == "caught":
+                stores = where in fact.republished
+            return stores and what not in getattr(fact, how)
+
+        if any(what in getattr(case.of(end), how) for end, _ in case.before):
+            self._tally_rise(code, what if isinstance(what, tuple) else (what,), case, stops)
+
+    def _consume(self, case: Case) -> None:
         for number, consumer in enumerate(self.question.consumers):
-            shares = [
+            was, has = (
                 sum(
                     percent
                     for end, percent in ends
@@ -494,15 +475,14 @@ class Oracle:
                     and any(
                         name == consumer.stream
                         and consumer.wants(end.subject if stored is None else stored)
-                        for name, stored in facts[end.subject].stored
+                        for name, stored in case.of(end).stored
                     )
                 )
-                for ends in (before, after)
-            ]
-            self.left["consumer", number] += shares[1] * row.messages
-            if shares[0] != shares[1]:
-                code = "gone" if shares[0] > shares[1] else "more"
-                self.tally(code, number, row, abs(shares[0] - shares[1]))
+                for ends in (case.before, case.after)
+            )
+            self.left["consumer", number] += has * case.row.messages
+            if was != has:
+                self.tally("gone" if was > has else "more", number, case.row, abs(was - has))
 
     def _carries(self, row: CensusRow, code: str) -> bool:
         """Whether a message carries what a finding is about, if any message does."""
@@ -510,20 +490,17 @@ class Oracle:
         are_known = any(word in (one.carries or "").split() for one in self.rows)
         return not are_known or word in (row.carries or "").split()
 
-    def _headers(
-        self, row: CensusRow, before: Ends, after: Ends, facts: dict[str | None, Facts]
-    ) -> None:
-        carries = (row.carries or "").split()
-        known = {end.subject for end, _ in before}
-        held = {name for end, _ in before for name in facts[end.subject].captured}
-        for end, percent in after:
-            has_history = any(stays(end, before, facts, s) for s in facts[end.subject].captured)
-            is_new = end.subject is not None and end.subject not in known and not has_history
+    def _headers(self, case: Case) -> None:
+        row, carries = case.row, (case.row.carries or "").split()
+        held = {name for end, _ in case.before for name in case.of(end).captured}
+        for end, percent in case.after:
+            has_history = any(case.stays(end, name) for name in case.of(end).captured)
+            is_new = case.is_new(end) and not has_history
             if "counter" in carries and is_new and not self.question.streams:
                 self.tally("counter-restarts", "", row, percent)
             if "condition" in carries and is_new:
                 self.tally("condition-fails", "", row, percent)
-            for name in facts[end.subject].captured - held if "id" in carries and held else ():
+            for name in case.of(end).captured - held if "id" in carries and held else ():
                 self.tally("ids-forgotten", (name,), row, percent)
 
     def limits(self) -> dict[str, tuple[float, int]]:
@@ -574,7 +551,7 @@ def findings(oracle: Oracle) -> Counter[tuple[str, str, float, int]]:
     question = oracle.question
     for (code, about), tally in oracle.tallies.items():
         text = ""
-        if code in ("hit", "covered", "pair", "cluster"):
+        if code in ("hit", "pair"):
             continue
         if code in ("gone", "more"):
             consumer = question.consumers[about]  # type: ignore[call-overload]

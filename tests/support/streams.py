@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import pyarrow as pa
 from nats import connect
@@ -20,6 +19,8 @@ from jobs.jetstream.process import NatsServer
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.settings.connection import NatsSettings
+from nats_transform.mappings.subject import decode
+from tests.conformance.client import Client
 
 Raw = tuple[bytes, bytes, bytes]  # subject, header block (perhaps empty), payload
 
@@ -33,26 +34,14 @@ class Stream:
 
     def publish(self, messages: Iterable[Raw]) -> None:
         """Publishes raw messages; subjects get the stream's name in front. All are stored."""
-        address = urlparse(self.server.url)
-        prefix = self.name.encode() + b"."
-        sent = 0
-        with socket.create_connection((address.hostname, address.port)) as connection:
-            replies = connection.makefile("rb")
-            assert replies.readline().startswith(b"INFO")
-            options = {"headers": True, "verbose": False, "no_responders": True}
-            connection.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\n")
-            connection.sendall(b"SUB acks 1\r\nPING\r\n")
-            assert replies.readline() == b"PONG\r\n"
-            for subject, block, payload in messages:
-                start = b"HPUB" if block else b"PUB"
-                sizes = b"%d %d" % (len(block), len(block) + len(payload))
-                size = sizes if block else b"%d" % len(payload)
-                line = b" ".join([start, prefix + subject, b"acks", size])
-                connection.sendall(line + b"\r\n" + block + payload + b"\r\n")
-                sent += 1
-                if sent % 500 == 0:
-                    _acknowledged(connection, replies, 500)
-            _acknowledged(connection, replies, sent % 500)
+        left = iter(messages)
+        with Client(self.server.url) as client:
+            acks = client.subscribe("acks")
+            while some := list(islice(left, 100)):
+                for subject, block, payload in some:
+                    client.publish(f"{self.name}.{decode(subject)}", payload, "acks", block=block)
+                for answer in client.wait_for(len(some), acks):
+                    assert "error" not in json.loads(answer.body), answer
 
     def count(self, number: int, size: int = 10) -> None:
         """Publishes so many plain messages."""
@@ -93,18 +82,6 @@ class Stream:
     def info(self) -> Any:
         """What the server says about the stream."""
         return self.run(lambda js: js.stream_info(self.name))
-
-
-def _acknowledged(connection: socket.socket, replies: Any, count: int) -> None:
-    while count:
-        head = replies.readline()
-        if head == b"PING\r\n":
-            connection.sendall(b"PONG\r\n")
-            continue
-        assert head.startswith(b"MSG acks"), head
-        body = replies.read(int(head.split()[-1]) + 2)
-        assert b'"error"' not in body, body
-        count -= 1
 
 
 def new_stream(default: NatsServer, server: NatsServer | None = None, **config: Any) -> Stream:

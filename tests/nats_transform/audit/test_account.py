@@ -18,9 +18,8 @@ from nats_transform.audit import (
     Verdict,
     assess,
 )
-from tests.nats_transform.audit.counts import START, came, canary, hour, in_force
+from tests.nats_transform.audit.counts import SCOPE, START, came, canary, hour, in_force, tallies
 
-SCOPE = (0, "shop.*", None)
 HALVES, TENTH, CANARY = canary(50, 50), canary(90, 10), canary(99, 1)
 MISSING = "of 100,000 published messages are missing"
 DIRECT = "of 100,000 stored messages were not published to the mapping"
@@ -35,14 +34,9 @@ def audit(
     criteria: Criteria | None = None,
 ) -> Assessment:
     """The verdict on the stored messages of each hour, by destination."""
-    tallies = [
-        Tally(None, hour(n), (End("shop.*", destination),), count)
-        for n, stored in enumerate(hours)
-        for destination, count in stored.items()
-    ]
     return assess(
         in_force(mapping),
-        tallies,
+        tallies(hours),
         criteria or Criteria(),
         published=None if published is None else {SCOPE: published},
         doubled=None if doubled is None else {SCOPE: doubled},
@@ -165,9 +159,9 @@ def test_what_is_doubled(
 
 
 def test_a_cluster_whose_messages_are_all_missing_is_no_cluster_without_messages() -> None:
-    tallies = [Tally("east", START, (End("shop.*", end),), 50_000) for end in ("v1.$1", "v2.$1")]
+    counts = tallies([came(50_000, 50_000)], "east")
     published: AnyMapping = {(0, "shop.*", name): {START: 100_000} for name in ("east", "west")}
-    found = assess(in_force(HALVES), tallies, Criteria(), published=published)
+    found = assess(in_force(HALVES), counts, Criteria(), published=published)
     assert [(rule.cluster, rule.verdict) for rule in found.rules] == [
         ("east", Verdict.WITHIN),
         ("west", Verdict.OUTSIDE),
@@ -177,12 +171,9 @@ def test_a_cluster_whose_messages_are_all_missing_is_no_cluster_without_messages
 def test_declared_publishers_do_not_stand_in_for_what_is_missing() -> None:
     ends = (End("shop.*", "v1.$1"), End("", "another publisher"))
     for canaries, verdict in ((2_000, Verdict.UNDECIDED), (10_000, Verdict.OUTSIDE)):
-        tallies = [
-            Tally(None, START, ends, 90_000),
-            Tally(None, START, (End("shop.*", "v2.$1"),), canaries),
-        ]
+        counts = [Tally(None, START, ends, 90_000), *tallies([{"v2.$1": canaries}])]
         published: AnyMapping = {SCOPE: {START: 20_000}}
-        found = assess(in_force(TENTH), tallies, Criteria(), published=published)
+        found = assess(in_force(TENTH), counts, Criteria(), published=published)
         assert found.verdict is verdict
         check(found.accounts[0])
 
@@ -190,11 +181,8 @@ def test_declared_publishers_do_not_stand_in_for_what_is_missing() -> None:
 def test_one_visible_destination_shows_that_the_mapping_was_not_in_force() -> None:
     hidden = frozenset({End("shop.*", "v1.$1")})
     for unmapped, verdict in ((90_000, Verdict.OUTSIDE), (500, Verdict.UNDECIDED)):
-        tallies = [
-            Tally(None, START, (End("shop.*", end),), count)
-            for end, count in (("v2.$1", 1_000), ("shop.*", unmapped))
-        ]
-        found = assess(in_force(CANARY), tallies, Criteria(), hidden=hidden)
+        counts = tallies([{"v2.$1": 1_000, "shop.*": unmapped}])
+        found = assess(in_force(CANARY), counts, Criteria(), hidden=hidden)
         assert found.verdict is verdict
         why = "hadn't loaded it" if verdict is Verdict.OUTSIDE else "only one destination"
         assert why in found.rules[0].reason
@@ -219,10 +207,7 @@ def test_one_visible_destination_shows_that_the_weights_are_of_another_cluster()
     mapping = Mapping("shop.*", [*CANARY.destinations, *west])
     hidden = frozenset({End("shop.*", "v1.$1"), End("shop.*", "w1.$1")})
     for strange, verdict in ((90_000, Verdict.OUTSIDE), (500, Verdict.UNDECIDED)):
-        tallies = [
-            Tally("east", START, (End("shop.*", end),), count)
-            for end, count in (("v2.$1", 1_000), ("w2.$1", strange))
-        ]
-        found = assess(in_force(mapping), tallies, Criteria(), hidden=hidden)
+        counts = tallies([{"v2.$1": 1_000, "w2.$1": strange}], "east")
+        found = assess(in_force(mapping), counts, Criteria(), hidden=hidden)
         assert found.verdict is verdict
         assert ("only one dest" in found.rules[0].reason) is (verdict is Verdict.UNDECIDED)

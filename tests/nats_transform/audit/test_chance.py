@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nats_transform import Destination, Mapping
-from nats_transform.audit import Assessment, Criteria, End, Tally, Verdict, assess, chance
+from nats_transform.audit import Assessment, Criteria, End, Verdict, assess, chance
 from nats_transform.audit.chance import KEYS, STRETCH, Draws
 from nats_transform.audit.levels import CHANCE
-from tests.nats_transform.audit.counts import hour, in_force
+from tests.nats_transform.audit.counts import SCOPE, came, canary, in_force, tallies
 
 MESSAGES, CUSTOMERS = 100 * STRETCH, 100
 
@@ -24,20 +23,13 @@ def audit(
     criteria: Criteria | None = None,
 ) -> Assessment:
     """The audit of messages in order, each with the place of its destination and its key."""
-    source = "shop.*"
-    ends = tuple(End(source, f"v{n}.$1") for n in range(len(weights)))
-    pairs = zip(ends, weights, strict=True)
-    mapping = Mapping(source, [Destination(end.destination, weight) for end, weight in pairs])
-    draws = Draws.none(ends)
+    mapping = canary(*weights)
+    draws = Draws.none([End(mapping.source, end.subject) for end in mapping.destinations])
     draws.add_order(places[: len(places) // STRETCH * STRETCH])
     draws.add_keys(keys * 7919 % KEYS, places)
-    tallies = [
-        Tally(None, hour(number), (end,), int((part == n).sum()))
-        for number, part in enumerate(np.array_split(places, 24))
-        for n, end in enumerate(ends)
-    ]
-    scope = (0, source, None)
-    return assess(in_force(mapping), tallies, criteria or Criteria(), draws={scope: draws})
+    hours = [np.bincount(part, minlength=len(weights)) for part in np.array_split(places, 24)]
+    counts = tallies(came(*hour.tolist()) for hour in hours)
+    return assess(in_force(mapping), counts, criteria or Criteria(), draws={SCOPE: draws})
 
 
 def customers(rng: np.random.Generator) -> np.ndarray:

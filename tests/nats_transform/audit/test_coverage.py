@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.audit import Assessment, Criteria, End, Period, Split, Tally, Verdict, assess
+from nats_transform.audit import Assessment, Criteria, Period, Split, Verdict, assess
 from nats_transform.audit.planning import Audit, plan
 from nats_transform.audit.statistics import POWER, Counts, Floats
+from tests.nats_transform.audit.counts import START, came, canary, hour, in_force, tallies
 
 MANY, FEW = 2_000, 25
-START = datetime(2026, 3, 2, tzinfo=UTC)
-SOURCE = "shop.*"
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,8 @@ class Canary:
         return f"{self.clusters} clusters, {self.hours} hours by {self.by}, {weights}"
 
     @cached_property
-    def mappings(self) -> AccountMappings:
-        ends = [Destination(f"v{n}.$1", weight) for n, weight in enumerate(self.weights)]
-        return AccountMappings([Mapping(SOURCE, ends)])
+    def periods(self) -> list[Period]:
+        return in_force(canary(*self.weights))
 
     @property
     def criteria(self) -> Criteria:
@@ -53,26 +51,22 @@ class Canary:
 
     def planned(self) -> tuple[int, int]:
         """The messages that each cluster needs, and the comparisons, as `plan-canary` has them."""
-        at = [START + timedelta(hours=n) for n in range(self.hours)]
-        counts = {(SOURCE, f"c{n}"): dict.fromkeys(at, 1000) for n in range(self.clusters)}
+        at = [hour(n) for n in range(self.hours)]
+        counts = {("shop.*", f"c{n}"): dict.fromkeys(at, 1000) for n in range(self.clusters)}
         audit = Audit(self.criteria, hours=self.hours)
         share = (min(self.weights),)
-        rules = list(plan(counts, at[0], at[-1], share, audit, self.mappings))
+        rules = list(plan(counts, at[0], at[-1], share, audit, self.periods[0].mappings))
         (planned,) = {(rule.canaries[0].messages, rule.canaries[0].comparisons) for rule in rules}
         assert planned[0] is not None
         return planned
 
     def audit(self, counts: Sequence[Counts]) -> Assessment:
         """The audit of the counts of each cluster: a row for each hour, a column for each end."""
-        return assess([Period(self.mappings)], self._tallies(counts), self.criteria)
-
-    def _tallies(self, counts: Sequence[Counts]) -> Iterator[Tally]:
-        ends = [(End(SOURCE, f"v{n}.$1"),) for n in range(len(self.weights))]
-        for cluster, rows in enumerate(counts):
-            for hour, row in enumerate(rows.tolist()):
-                at = START + timedelta(hours=hour)
-                for end, count in zip(ends, row, strict=True):
-                    yield Tally(f"c{cluster}", at, end, count)
+        of_clusters = (
+            tallies([came(*row) for row in rows.tolist()], f"c{cluster}")
+            for cluster, rows in enumerate(counts)
+        )
+        return assess(self.periods, chain.from_iterable(of_clusters), self.criteria)
 
 
 def quick_and_slow(every: Iterable[Any], some: Iterable[Any]) -> list[Any]:
@@ -147,7 +141,7 @@ def misses(found: Assessment, sizes: Counts, truth: Sequence[Floats]) -> bool:
         first, last = ((at - START) // timedelta(hours=1) for at in (split.from_, split.to))
         means = np.average(shares[first:last], axis=0, weights=sizes[first:last])
         return any(
-            not end.low <= 100 * means[int((end.destination or "v0")[1])] <= end.high
+            not end.low <= 100 * means[int((end.destination or "v1")[1]) - 1] <= end.high
             for end in split.destinations
         )
 
@@ -221,7 +215,7 @@ def test_so_many_messages_would_decide_it(
     (needed,) = {
         end.messages_as_seen if off else end.messages_to_decide for end in rule.destinations
     }
-    assert f"if v0.$1 stays at {100 * truth:.2f} %" in rule.reason
+    assert f"if v1.$1 stays at {100 * truth:.2f} %" in rule.reason
     hours = -(-needed // per_hour)
     sizes = hourly(needed, hours)
     rng = np.random.default_rng(6)

@@ -10,16 +10,14 @@ import pytest
 
 from nats_transform.audit import (
     Criteria,
-    End,
     MappingAudit,
-    Tally,
     Verdict,
     assess,
     sequential,
     statistics,
 )
 from nats_transform.audit.statistics import Counts, Floats
-from tests.nats_transform.audit.counts import came, canary, hour, in_force
+from tests.nats_transform.audit.counts import came, canary, hour, in_force, tallies
 
 CANARIES, LOOKS = 2_000, 200
 CONFIDENCE = 0.99
@@ -109,13 +107,10 @@ def test_an_edge_that_no_share_can_cross_is_no_evidence(edge: float) -> None:
 def look(hours: int, stale: int | None = None) -> MappingAudit:
     """The audit after some hours, one of which may have had 10 % for the canary."""
     rng = np.random.default_rng(4)
-    tallies = []
-    for number in range(hours):
-        hits = int(rng.binomial(4000, 0.10 if number == stale else 0.02))
-        for name, count in came(4000 - hits, hits).items():
-            tallies.append(Tally("east", hour(number), (End("shop.*", name),), count))
+    hits = [int(rng.binomial(4000, 0.10 if n == stale else 0.02)) for n in range(hours)]
+    counts = tallies([came(4000 - n, n) for n in hits], "east")
     criteria = Criteria(by="hour", sequential=True)
-    (rule,) = assess(in_force(canary(98, 2)), tallies, criteria).rules
+    (rule,) = assess(in_force(canary(98, 2)), counts, criteria).rules
     return rule
 
 

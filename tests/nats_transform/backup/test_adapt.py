@@ -64,23 +64,18 @@ def test_filters(rules: dict[str, Any], filters: list[str], adapted: list[str]) 
         assert all(any(is_subset(one, of=other) for other in written) for one in adapted)
 
 
-REFUSED = [
-    pytest.param(
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "ingress": (
         {"subject_transform": {"src": "a.*", "dest": "x.$1"}},
         "backup-subjects-change",
-        id="ingress",
     ),
-    pytest.param(
-        {"republish": {"src": "", "dest": "r.>"}}, "backup-subjects-change", id="republish"
-    ),
-    pytest.param(
-        {"subjects": ["a.*", "*.x"]}, "backup-subjects-invalid", id="overlapping-subjects"
-    ),
-    pytest.param({"republish": "r.>"}, "backup-subjects-invalid", id="no-configuration"),
-]
+    "republish": ({"republish": {"src": "", "dest": "r.>"}}, "backup-subjects-change"),
+    "overlapping-subjects": ({"subjects": ["a.*", "*.x"]}, "backup-subjects-invalid"),
+    "no-configuration": ({"republish": "r.>"}, "backup-subjects-invalid"),
+}
 
 
-@pytest.mark.parametrize(("config", "code"), REFUSED)
+@pytest.mark.parametrize(("config", "code"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_adapted(config: dict[str, Any], code: str) -> None:
     made = mappings({"a.*": "b.$1"})
     with refused(InvalidBackup, code):

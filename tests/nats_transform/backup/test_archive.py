@@ -7,7 +7,6 @@ import io
 import json
 import re
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import pytest
@@ -94,88 +93,67 @@ ENDS = list(
     )
 )
 """Where the entries of `GOOD` end, behind its magic."""
-BROKEN: list[Any] = [
-    pytest.param(b"", "backup-cut-off", id="empty"),
-    pytest.param(b"NATSARC2" + GOOD[8:], "backup-not-magic", id="another-magic"),
-    pytest.param(archive(MESSAGES, end=[]), "backup-cut-off", id="no-end-mark"),
-    pytest.param(GOOD[:-8], "backup-cut-off", id="cut-in-a-message"),
-    pytest.param(GOOD + b"\0", "backup-goes-on", id="byte-after-the-end"),
-    pytest.param(
-        archive(MESSAGES, end=[END, MESSAGES[0]]), "backup-goes-on", id="message-after-end"
-    ),
-    pytest.param(
-        archive([(b"a", 1, 1, b"h" * (2**17 + 1), b"")]),
-        "backup-headers-too-large",
-        id="huge-headers",
-    ),
-    pytest.param(archive(MESSAGES[::-1]), "backup-sequences-fall", id="descending"),
-    pytest.param(archive([MESSAGES[0]] * 2), "backup-sequences-fall", id="twice"),
-    pytest.param(
-        archive(MESSAGES, state_of(MESSAGES, first_seq=4)), "backup-sequences-fall", id="early"
-    ),
-    pytest.param(archive([(b"a", 1, 0, b"", b"x")]), "backup-no-sequence", id="no-seq"),
-    pytest.param(
+
+
+def said(consumer: object, name: str = "d") -> bytes:
+    """An archive that says this of its one consumer."""
+    return archive([], consumers=[(name, consumer)])
+
+
+NONE = archive([], end=[])  # no message, and no mark of the end
+BROKEN = {
+    "empty": (b"", "backup-cut-off"),
+    "another-magic": (b"NATSARC2" + GOOD[8:], "backup-not-magic"),
+    "no-end-mark": (archive(MESSAGES, end=[]), "backup-cut-off"),
+    "cut-in-a-message": (GOOD[:-8], "backup-cut-off"),
+    "byte-after-the-end": (GOOD + b"\0", "backup-goes-on"),
+    "message-after-end": (archive(MESSAGES, end=[END, MESSAGES[0]]), "backup-goes-on"),
+    "huge-headers": (archive([(b"a", 1, 1, b"h" * (2**17 + 1), b"")]), "backup-headers-too-large"),
+    "descending": (archive(MESSAGES[::-1]), "backup-sequences-fall"),
+    "twice": (archive([MESSAGES[0]] * 2), "backup-sequences-fall"),
+    "early": (archive(MESSAGES, state_of(MESSAGES, first_seq=4)), "backup-sequences-fall"),
+    "no-seq": (archive([(b"a", 1, 0, b"", b"x")]), "backup-no-sequence"),
+    "large-sequence": (
         archive([(b"a", 1, 2**63, b"", b"x")], state_of([])),
         "sequence-above-63-bits",
-        id="large-sequence",
     ),
-    pytest.param(
-        archive([(b"a" * 2**20 + b"b", 1, 1, b"", b"")]), "entry-name-too-long", id="long-name"
-    ),
-    pytest.param(
-        archive([], end=[]) + b"\x01\x01\x01\x00" + b"\xff" * 8 + b"\x7fa",
+    "long-name": (archive([(b"a" * 2**20 + b"b", 1, 1, b"", b"")]), "entry-name-too-long"),
+    "huge-payload": (NONE + b"\x01\x01\x01\x00" + b"\xff" * 8 + b"\x7fa", "entry-too-large"),
+    "sizes-that-overflow-together": (
+        NONE + b"\x01\x01\x01" + b"\xff" * 9 + b"\x01" + b"\x01" + b"a",
         "entry-too-large",
-        id="huge-payload",
     ),
-    pytest.param(
-        archive([], end=[]) + b"\x01\x01\x01" + b"\xff" * 9 + b"\x01" + b"\x01" + b"a",
-        "entry-too-large",
-        id="sizes-that-overflow-together",
-    ),
-    pytest.param(archive([], end=[]) + b"\xff" * 10, "entry-without-number", id="no-number"),
-    pytest.param(archive(MESSAGES, state=[]), "backup-state-invalid: Input", id="state-a-list"),
-    pytest.param(archive(MESSAGES, state={}), "backup-state-invalid: messages", id="empty-state"),
-    pytest.param(
-        archive(MESSAGES, state_of(MESSAGES, last_seq=1.5)), "last_seq: Input", id="state-fraction"
-    ),
-    pytest.param(
+    "no-number": (NONE + b"\xff" * 10, "entry-without-number"),
+    "state-a-list": (archive(MESSAGES, state=[]), "backup-state-invalid: Input"),
+    "empty-state": (archive(MESSAGES, state={}), "backup-state-invalid: messages"),
+    "state-fraction": (archive(MESSAGES, state_of(MESSAGES, last_seq=1.5)), "last_seq: Input"),
+    "missing-consumer": (
         archive(MESSAGES, state_of(MESSAGES, consumer_count=1)),
         "backup-consumer-count",
-        id="missing-consumer",
     ),
-    pytest.param(archive([], consumers=[("d", {"config": {}})]), "state: Field", id="no-state"),
-    pytest.param(
-        archive([], consumers=[("d", {"config": None, "state": {}})]),
-        "config: Input",
-        id="no-config",
-    ),
-    pytest.param(
-        archive([], consumers=[("d\n\x1b", [])]), "backup-consumer-invalid: Input", id="bad-name"
-    ),
-    pytest.param(
-        archive([], consumers=[("d", {"config": {"filter_subjects": 7}, "state": {}})]),
+    "no-state": (said({"config": {}}), "state: Field"),
+    "no-config": (said({"config": None, "state": {}}), "config: Input"),
+    "bad-name": (said([], "d\n\x1b"), "backup-consumer-invalid: Input"),
+    "filters-no-list": (
+        said({"config": {"filter_subjects": 7}, "state": {}}),
         "config.filter_subjects",
-        id="filters-no-list",
     ),
-    pytest.param(
-        archive([], consumers=[("d", {"config": {}, "state": {"pending": {"x": 1}}})]),
+    "pending-no-sequence": (
+        said({"config": {}, "state": {"pending": {"x": 1}}}),
         "state.pending.x",
-        id="pending-no-sequence",
     ),
-    pytest.param(
-        archive([], consumers=[("d", {"config": {}, "state": {"pending": {"1": {}}}})]),
+    "pending-not-delivered": (
+        said({"config": {}, "state": {"pending": {"1": {}}}}),
         f"backup-consumer-invalid: state: {sentence('consumer-pending-alone')}",
-        id="pending-not-delivered",
     ),
-    pytest.param(
+    "no-state-first": (
         b"NATSARC1" + archive(MESSAGES)[8:].replace(b"state.json", b"other.json", 1),
         "backup-first-entry",
-        id="no-state-first",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("unpacked", "code"), BROKEN)
+@pytest.mark.parametrize(("unpacked", "code"), BROKEN.values(), ids=BROKEN)
 def test_broken_archives(unpacked: bytes, code: str) -> None:
     with pytest.raises(InvalidBackup) as caught:
         read(packed(unpacked, 2**20))

@@ -41,47 +41,39 @@ def literal(data: bytes) -> bytes:
 
 
 # What unpacks to something: the rest of a block after its length, and what comes of it.
-BLOCKS = [
-    pytest.param(literal(b"abc"), b"abc", id="literal"),
-    pytest.param(bytes([60 << 2, 99]) + b"x" * 100, b"x" * 100, id="literal-length-in-a-byte"),
-    pytest.param(bytes([63 << 2, 2, 0, 0, 0]) + b"abc", b"abc", id="literal-length-in-four-bytes"),
-    pytest.param(literal(b"abcd") + b"\x01\x04", b"abcdabcd", id="copy-with-one-byte"),
-    pytest.param(literal(b"abcd") + b"\x0e\x04\x00", b"abcdabcd", id="copy-with-two-bytes"),
-    pytest.param(literal(b"abcd") + b"\x0f\x04\0\0\0", b"abcdabcd", id="copy-with-four-bytes"),
-    pytest.param(literal(b"ab") + b"\x1d\x01", b"ab" + b"b" * 11, id="copy-of-what-it-writes"),
-    pytest.param(literal(b"abcd") + b"\x01\x04\x01\x00", b"abcd" * 3, id="repeat"),
-    pytest.param(
-        literal(b"ab") + b"\x01\x02\x15\x00\x05", b"ab" * 3 + b"ab" * 6 + b"a", id="repeat-8-bits"
-    ),
-    pytest.param(
-        literal(b"ab") + b"\x01\x02\x19\x00\x00\x00", b"ab" * 3 + b"ab" * 130, id="repeat-16-bits"
-    ),
-    pytest.param(
-        literal(b"ab") + b"\x01\x02\x1d\x00\x00\x00\x01",
-        b"ab" * 3 + b"ab" * 65538,
-        id="repeat-24-bits",
-    ),
-]
-BROKEN = [
-    pytest.param(b"\x01\x00", id="repeat-of-nothing"),
-    pytest.param(literal(b"ab") + b"\x01\x03", id="copy-from-before-the-start"),
-    pytest.param(literal(b"ab") + b"\x02\x00\x00", id="copy-with-offset-0"),
-    pytest.param(literal(b"ab") + b"\x01", id="copy-cut-off"),
-    pytest.param(literal(b"ab") + b"\x01\x01\x15\x00", id="repeat-cut-off"),
-    pytest.param(b"\x08ab", id="literal-cut-off"),
-    pytest.param(bytes([62 << 2, 1]), id="literal-length-cut-off"),
-    pytest.param(bytes([63 << 2, 255, 255, 255, 255]), id="literal-of-4-gb"),
-]
+BLOCKS = {
+    "literal": (literal(b"abc"), b"abc"),
+    "literal-length-in-a-byte": (bytes([60 << 2, 99]) + b"x" * 100, b"x" * 100),
+    "literal-length-in-four-bytes": (bytes([63 << 2, 2, 0, 0, 0]) + b"abc", b"abc"),
+    "copy-with-one-byte": (literal(b"abcd") + b"\x01\x04", b"abcdabcd"),
+    "copy-with-two-bytes": (literal(b"abcd") + b"\x0e\x04\x00", b"abcdabcd"),
+    "copy-with-four-bytes": (literal(b"abcd") + b"\x0f\x04\0\0\0", b"abcdabcd"),
+    "copy-of-what-it-writes": (literal(b"ab") + b"\x1d\x01", b"ab" + b"b" * 11),
+    "repeat": (literal(b"abcd") + b"\x01\x04\x01\x00", b"abcd" * 3),
+    "repeat-8-bits": (literal(b"ab") + b"\x01\x02\x15\x00\x05", b"ab" * 9 + b"a"),
+    "repeat-16-bits": (literal(b"ab") + b"\x01\x02\x19\x00\x00\x00", b"ab" * 133),
+    "repeat-24-bits": (literal(b"ab") + b"\x01\x02\x1d\x00\x00\x00\x01", b"ab" * 65541),
+}
+BROKEN = {
+    "repeat-of-nothing": b"\x01\x00",
+    "copy-from-before-the-start": literal(b"ab") + b"\x01\x03",
+    "copy-with-offset-0": literal(b"ab") + b"\x02\x00\x00",
+    "copy-cut-off": literal(b"ab") + b"\x01",
+    "repeat-cut-off": literal(b"ab") + b"\x01\x01\x15\x00",
+    "literal-cut-off": b"\x08ab",
+    "literal-length-cut-off": bytes([62 << 2, 1]),
+    "literal-of-4-gb": bytes([63 << 2, 255, 255, 255, 255]),
+}
 
 
-@pytest.mark.parametrize(("rest", "result"), BLOCKS)
+@pytest.mark.parametrize(("rest", "result"), BLOCKS.values(), ids=BLOCKS)
 def test_blocks(rest: bytes, result: bytes) -> None:
     block = varint(len(result)) + rest
     assert unpack_block(block) == result
     assert decoded(IDENTIFIER + chunk(0, block, result), len(result)) == result
 
 
-@pytest.mark.parametrize("rest", BROKEN)
+@pytest.mark.parametrize("rest", BROKEN.values(), ids=BROKEN)
 def test_broken_blocks(rest: bytes) -> None:
     for length in (0, 1, 2, 10, 100):
         block = varint(length) + rest
@@ -91,35 +83,33 @@ def test_broken_blocks(rest: bytes) -> None:
             decoded(IDENTIFIER + chunk(0, block, b""), length)
 
 
-@pytest.mark.parametrize(
-    ("stream", "code"),
-    [
-        pytest.param(b"PK\x03\x04\0\0\0\0", "s2-not-a-stream", id="another-format"),
-        pytest.param(chunk(1, b"x", b"x"), "s2-not-a-stream", id="no-identifier"),
-        pytest.param(b"\xff\x06\0\0S2sTwX", "s2-not-a-stream", id="another-identifier"),
-        pytest.param(b"\xff\x05\0\0S2sTw", "s2-not-a-stream", id="short-identifier"),
-        pytest.param(IDENTIFIER[:-1], "backup-cut-off-at", id="cut-in-the-identifier"),
-        pytest.param(packed(b"abc")[:-1], "backup-cut-off-at", id="cut-in-a-chunk"),
-        pytest.param(IDENTIFIER + chunk(1, b"abd", b"abc"), "s2-checksum", id="checksum"),
-        pytest.param(IDENTIFIER + chunk(2, b""), "s2-unknown-chunk", id="unknown-chunk"),
-        pytest.param(IDENTIFIER + chunk(1, b"abc"), "s2-damaged", id="no-checksum"),
-        pytest.param(
-            IDENTIFIER + chunk(0, varint(4 * 2**20 + 1) + b"\0", b"x"),
-            "s2-damaged",
-            id="block-of-more-than-4-mb",
-        ),
-        pytest.param(
-            b"\xff\x06\0\0sNaPpY" + chunk(0, varint(2**16 + 1) + b"\0", b"x"),
-            "s2-damaged",
-            id="block-that-snappy-does-not-have",
-        ),
-        pytest.param(
-            IDENTIFIER + chunk(0, b"\xff\xff\xff\xff\xff\x01", b"x"),
-            "s2-damaged",
-            id="length-of-more-than-32-bits",
-        ),
-    ],
-)
+SNAPPY = b"\xff\x06\0\0sNaPpY"
+BROKEN_STREAMS = {
+    "another-format": (b"PK\x03\x04\0\0\0\0", "s2-not-a-stream"),
+    "no-identifier": (chunk(1, b"x", b"x"), "s2-not-a-stream"),
+    "another-identifier": (b"\xff\x06\0\0S2sTwX", "s2-not-a-stream"),
+    "short-identifier": (b"\xff\x05\0\0S2sTw", "s2-not-a-stream"),
+    "cut-in-the-identifier": (IDENTIFIER[:-1], "backup-cut-off-at"),
+    "cut-in-a-chunk": (packed(b"abc")[:-1], "backup-cut-off-at"),
+    "checksum": (IDENTIFIER + chunk(1, b"abd", b"abc"), "s2-checksum"),
+    "unknown-chunk": (IDENTIFIER + chunk(2, b""), "s2-unknown-chunk"),
+    "no-checksum": (IDENTIFIER + chunk(1, b"abc"), "s2-damaged"),
+    "block-of-more-than-4-mb": (
+        IDENTIFIER + chunk(0, varint(4 * 2**20 + 1) + b"\0", b"x"),
+        "s2-damaged",
+    ),
+    "block-that-snappy-does-not-have": (
+        SNAPPY + chunk(0, varint(2**16 + 1) + b"\0", b"x"),
+        "s2-damaged",
+    ),
+    "length-of-more-than-32-bits": (
+        IDENTIFIER + chunk(0, b"\xff\xff\xff\xff\xff\x01", b"x"),
+        "s2-damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize(("stream", "code"), BROKEN_STREAMS.values(), ids=BROKEN_STREAMS)
 def test_broken_streams(stream: bytes, code: str) -> None:
     with pytest.raises(InvalidBackup) as caught:
         decoded(stream)
@@ -174,4 +164,4 @@ def test_snappy_framing_is_read() -> None:
     """As kept libraries write it; Arrow's own blocks are those of the format."""
     data = b"one two one two three one two " * 50
     block = pa.Codec("snappy").compress(data, asbytes=True)
-    assert decoded(b"\xff\x06\0\0sNaPpY" + chunk(0, block, data)) == data
+    assert decoded(SNAPPY + chunk(0, block, data)) == data

@@ -58,40 +58,33 @@ accounts {
 MAPPINGS = 'mappings {\n  "orders.*": [\n    { destination: "shop.$1", weight: 100% }\n  ]\n}\n'
 
 
-@pytest.mark.parametrize(
-    ("edit", "gone"),
-    [
-        pytest.param(
-            Edit("mappings", "SHOP", MAPPINGS),
-            ["    mappings = {", '      "orders.*": "{old}.{{wildcard(1)}}", # stays?', "    }"],
-            id="mappings",
-        ),
-        pytest.param(Edit("mappings", "OTHER", MAPPINGS), ["  OTHER"], id="mappings in one line"),
-        pytest.param(Edit("mappings", "$G", MAPPINGS), [], id="mappings of everybody"),
-        pytest.param(
-            Edit("permissions", WORKER, 'permissions { "publish": { "allow": ["x"] } }\n'),
-            ["        permissions {"],
-            id="permissions",
-        ),
-        pytest.param(
-            Edit("permissions", "app", 'permissions { "publish": { "deny": ["x"] } }\n'),
-            ["      { user: app"],
-            id="permissions of a user who has none",
-        ),
-        pytest.param(
-            Edit(
-                "exports", "SHOP", 'exports: [\n  { stream: "orders.*" }\n  { service: "b" }\n]\n'
-            ),
-            ["    exports ["],
-            id="exports",
-        ),
-        pytest.param(
-            Edit("imports", "SHOP", "imports: [\n]\n"),
-            ["  SHOP: {"],
-            id="imports of an account that has none",
-        ),
-    ],
-)
+EDITS = {
+    "mappings": (
+        Edit("mappings", "SHOP", MAPPINGS),
+        ["    mappings = {", '      "orders.*": "{old}.{{wildcard(1)}}", # stays?', "    }"],
+    ),
+    "mappings in one line": (Edit("mappings", "OTHER", MAPPINGS), ["  OTHER"]),
+    "mappings of everybody": (Edit("mappings", "$G", MAPPINGS), []),
+    "permissions": (
+        Edit("permissions", WORKER, 'permissions { "publish": { "allow": ["x"] } }\n'),
+        ["        permissions {"],
+    ),
+    "permissions of a user who has none": (
+        Edit("permissions", "app", 'permissions { "publish": { "deny": ["x"] } }\n'),
+        ["      { user: app"],
+    ),
+    "exports": (
+        Edit("exports", "SHOP", 'exports: [\n  { stream: "orders.*" }\n  { service: "b" }\n]\n'),
+        ["    exports ["],
+    ),
+    "imports of an account that has none": (
+        Edit("imports", "SHOP", "imports: [\n]\n"),
+        ["  SHOP: {"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "gone"), EDITS.values(), ids=EDITS)
 def test_nothing_else_changes(edit: Edit, gone: list[str], tmp_path: Path) -> None:
     path = str(written(tmp_path / "server.conf", CONFIG))
     new = edited(CONFIG, path, "SHOP", [edit])
@@ -153,36 +146,34 @@ def test_what_is_included_is_not_changed(tmp_path: Path) -> None:
         edited(text, str(tmp_path / "server.conf"), "A", [Edit("mappings", "A", MAPPINGS)])
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("a: 1\nauthorization { user: u, password: planted }", [2]),
-        ("authorization { token: planted }", [1]),
-        ("authorization { user: u, password: $2a$11$oooooooooooooooooooooooooooooooo }", []),
-        ("authorization { user: u, password: $PLANTED }", []),
-        ("cluster { routes: [nats://u:planted@host:6222] }", [1]),
-        ("# the old password: planted\nport: 1", [1]),
-        ("x: SUAMK2FG4MI6UE3ACF3FK3OIQBCEIEZV7NSWFFEW63UXMRLFM2XLAXK4GY", [1]),
-        ("tls { cert_file: a, key_file: b }\nnkey: UAAA", []),
-        ("\nport: 1 // pass, and tokens\t:\n  # planted", [2]),
-        ("# no password\n", []),
-        *((f"\njetstream {{ {key}: planted }}", [2]) for key in AT_REST),
-        *((f"\njetstream {{ tpm {{ {key}: planted }} }}", [2]) for key in TPM),
-        ("leafnodes { remotes: [ { url: 'nats-leaf://planted@hub:7422' } ] }", [1]),
-        (f"default_sentinel: {JWT}", [1]),
-        ("PW: planted\nB: $PW\nauthorization { user: u, password: $B }", [1]),
-        ("authorization { token: planted, token: $PLANTED }", [1]),
-        ('# jetstream { key: "planted" }', [1]),
-        ("\nresolver: URL(https://host/jwt?v=1&api_key=planted)", [2]),
-        ("resolver: 'URL(https://host/jwt?v=1&monkey=)'", []),
-        *((text, []) for text in HARMLESS.values()),
-    ],
-    ids=[
-        *("password", "token", "hash", "variable", "URL", "comment", "seed", "none"),
-        *("words", "end", *AT_REST, *TPM, "token in a URL", "JWT", "variable of the file"),
-        *("first of two", "key in a comment", "query", "no query", *HARMLESS),
-    ],
-)
+SECRETS = {
+    "password": ("a: 1\nauthorization { user: u, password: planted }", [2]),
+    "token": ("authorization { token: planted }", [1]),
+    "hash": ("authorization { user: u, password: $2a$11$oooooooooooooooooooooooooooooooo }", []),
+    "variable": ("authorization { user: u, password: $PLANTED }", []),
+    "URL": ("cluster { routes: [nats://u:planted@host:6222] }", [1]),
+    "comment": ("# the old password: planted\nport: 1", [1]),
+    "seed": ("x: SUAMK2FG4MI6UE3ACF3FK3OIQBCEIEZV7NSWFFEW63UXMRLFM2XLAXK4GY", [1]),
+    "none": ("tls { cert_file: a, key_file: b }\nnkey: UAAA", []),
+    "words": ("\nport: 1 // pass, and tokens\t:\n  # planted", [2]),
+    "end": ("# no password\n", []),
+    **{key: (f"\njetstream {{ {key}: planted }}", [2]) for key in AT_REST},
+    **{key: (f"\njetstream {{ tpm {{ {key}: planted }} }}", [2]) for key in TPM},
+    "token in a URL": ("leafnodes { remotes: [ { url: 'nats-leaf://planted@hub:7422' } ] }", [1]),
+    "JWT": (f"default_sentinel: {JWT}", [1]),
+    "variable of the file": (
+        "PW: planted\nB: $PW\nauthorization { user: u, password: $B }",
+        [1],
+    ),
+    "first of two": ("authorization { token: planted, token: $PLANTED }", [1]),
+    "key in a comment": ('# jetstream { key: "planted" }', [1]),
+    "query": ("\nresolver: URL(https://host/jwt?v=1&api_key=planted)", [2]),
+    "no query": ("resolver: 'URL(https://host/jwt?v=1&monkey=)'", []),
+    **{name: (text, []) for name, text in HARMLESS.items()},
+}
+
+
+@pytest.mark.parametrize(("text", "lines"), SECRETS.values(), ids=SECRETS)
 def test_secrets_are_found(text: str, lines: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANTED", "x")
     assert list(secrets(text, "server.conf")) == lines

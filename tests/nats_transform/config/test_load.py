@@ -14,6 +14,7 @@ from nats_transform import AccountMappings, InvalidConfig
 from nats_transform.config import load
 from nats_transform.config.files import MAX_BYTES
 from nats_transform.streams.stream import StreamConfig
+from tests.cases import load as load_cases
 from tests.fuzz.__main__ import mutated
 from tests.fuzz.targets import load_as
 from tests.support.files import written
@@ -24,22 +25,7 @@ from tests.support.server_check import checked
 ORDERS = mappings({"orders.*": [("a.$1", 70), ("b.$1", 30, "east")]})
 STREAM = {"name": "ORDERS", "subjects": ["orders.*"], "retention": "limits"}
 
-MAPPING_FILES = {
-    "conf": "mappings { orders.*: [ {dest: 'a.$1', weight: 70},"
-    " {dest: 'b.$1', weight: 30, cluster: east} ] }",
-    "conf in JSON": '{"mappings": {"orders.*": [{"dest": "a.$1", "weight": 70},'
-    ' {"dest": "b.$1", "weight": "30%", "cluster": "east"}]}}',
-    "JSON": '{"orders.*": [{"subject": "a.$1", "weight": 70},'
-    ' {"subject": "b.$1", "weight": 30, "cluster": "east"}]}',
-    "JSON of info": '{"orders.*": [{"Subject": "a.$1", "Weight": 70, "Cluster": ""},'
-    ' {"Subject": "b.$1", "Weight": 30, "Cluster": "east"}]}',
-    "YAML": "orders.*:\n  - subject: a.$1\n    weight: 70 # most\n"
-    "  - {subject: b.$1, weight: 30, cluster: east}\n",
-    "YAML in one line": "orders.*: [{subject: a.$1, weight: 70},"
-    " {subject: b.$1, weight: 30, cluster: east}]",
-    "YAML with an alias": "---\norders.*:\n- subject: a.$1\n  weight: 70\n"
-    "- subject: b.$1\n  weight: 30\n  cluster: &c east\n",
-}
+MAPPING_FILES = load_cases("config_files.yaml")
 STREAM_FILES = {
     "info": {"config": STREAM, "created": "2026-01-01T00:00:00Z", "state": {"messages": 5}},
     "config": STREAM,

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -47,28 +48,21 @@ def mappings_case(mappings: AccountMappings, messages: Sequence[Message], seed: 
 
 
 def _stream_case(
-    compiled: Program, replay: Any, messages: Sequence[Message], origin: object, seed: int
+    compiled: Callable[..., Program],
+    replay_of: Callable[[Any], Callable[..., Outcome]],
+    config: StreamConfig | StreamSource,
+    messages: Sequence[Message],
+    seed: int = 0,
 ) -> Case:
-    return Case(
-        compiled,
-        lambda m: replay(m.subject, stream=m.stream, seq=m.seq, seed=seed),
-        messages,
-        (origin, seed),
-    )
+    def replay(m: Message) -> Outcome:
+        return replay_of(config)(m.subject, stream=m.stream, seq=m.seq, seed=seed)
+
+    return Case(compiled(config, seed), replay, messages, (config, seed))
 
 
-def ingress_case(config: StreamConfig, messages: Sequence[Message], seed: int = 0) -> Case:
-    program = compile_ingress(config, seed)
-    return _stream_case(program, config.replay, messages, config, seed)
-
-
-def republish_case(config: StreamConfig, messages: Sequence[Message], seed: int = 0) -> Case:
-    program = compile_republish(config, seed)
-    return _stream_case(program, config.replay_republish, messages, config, seed)
-
-
-def take_case(source: StreamSource, messages: Sequence[Message], seed: int = 0) -> Case:
-    return _stream_case(compile_take(source, seed), source.replay, messages, source, seed)
+ingress_case = partial(_stream_case, compile_ingress, attrgetter("replay"))
+republish_case = partial(_stream_case, compile_republish, attrgetter("replay_republish"))
+take_case = partial(_stream_case, compile_take, attrgetter("replay"))
 
 
 def texts(values: Sequence[str | None], kind: pa.DataType | None = None) -> pa.Array:

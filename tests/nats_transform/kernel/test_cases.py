@@ -97,39 +97,37 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        pytest.param({}, id="no-mapping"),
-        pytest.param({">": [("x.>", 30)]}, id="everything-with-remainder"),
-        pytest.param({">": ">"}, id="identity"),
-        pytest.param({"a.>": [("b.>", 40), ("a.>", 10)]}, id="lossy"),
-        pytest.param({"a": "p.{{partition(9)}}"}, id="literal-first"),
-        pytest.param(
-            {"a.*b": [("p.{{partition(99)}}", 50)], "*.é": "p.{{partition(99)}}"},
-            id="starred-literal-first",
-        ),
-        pytest.param(
-            {"z": "y", "a": "p.{{partition(9)}}", "a.*": "p.{{partition(9)}}.{{partition(7,1)}}"},
-            id="whole-subject-hashed",
-        ),
-        pytest.param({"t.>": "{{random(97)}}." * 40 + ">"}, id="forty-random-numbers"),
-        pytest.param({"*.>": "{{slicefromleft(1,1)}}." * 40 + ">"}, id="grows-eighty-fold"),
-        pytest.param(
-            {".".join(["*"] * 64): ".".join(f"${64 - i}" for i in range(64))},
-            id="sixty-four-wildcards",
-        ),
-        pytest.param({"a.*": ""}, id="empty-destination"),
-        pytest.param(
-            {"a.*": [("e.$1", 50, "east"), ("a.west.$1", 100, "west"), ("g.$1", 5)]}, id="clusters"
-        ),
-        pytest.param(
-            {"a.*": "first.$1", "*.*": "second.$2.$1", "a.>": "third.>", ">": "last.>"},
-            id="overlapping-in-order",
-        ),
-        pytest.param({"a.*.c": "gap.$1", "a.*.bc": "no.$1"}, id="literal-tokens-apart"),
-    ],
-)
+ODD_RULES: dict[str, dict[str, Any]] = {
+    "no-mapping": {},
+    "everything-with-remainder": {">": [("x.>", 30)]},
+    "identity": {">": ">"},
+    "lossy": {"a.>": [("b.>", 40), ("a.>", 10)]},
+    "literal-first": {"a": "p.{{partition(9)}}"},
+    "starred-literal-first": {
+        "a.*b": [("p.{{partition(99)}}", 50)],
+        "*.é": "p.{{partition(99)}}",
+    },
+    "whole-subject-hashed": {
+        "z": "y",
+        "a": "p.{{partition(9)}}",
+        "a.*": "p.{{partition(9)}}.{{partition(7,1)}}",
+    },
+    "forty-random-numbers": {"t.>": "{{random(97)}}." * 40 + ">"},
+    "grows-eighty-fold": {"*.>": "{{slicefromleft(1,1)}}." * 40 + ">"},
+    "sixty-four-wildcards": {".".join(["*"] * 64): ".".join(f"${64 - i}" for i in range(64))},
+    "empty-destination": {"a.*": ""},
+    "clusters": {"a.*": [("e.$1", 50, "east"), ("a.west.$1", 100, "west"), ("g.$1", 5)]},
+    "overlapping-in-order": {
+        "a.*": "first.$1",
+        "*.*": "second.$2.$1",
+        "a.>": "third.>",
+        ">": "last.>",
+    },
+    "literal-tokens-apart": {"a.*.c": "gap.$1", "a.*.bc": "no.$1"},
+}
+
+
+@pytest.mark.parametrize("rules", ODD_RULES.values(), ids=ODD_RULES)
 def test_odd_subjects(rules: dict[str, Any]) -> None:
     messages = [
         Message(subject, cluster, seq=seq)

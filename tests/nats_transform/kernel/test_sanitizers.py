@@ -99,53 +99,47 @@ def test_clean(checkout: Path, sanitizers: Build, library: str, seed: int) -> No
     assert " passed" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("sanitizers", "file", "right", "wrong"),
-    [
-        pytest.param(
-            undefined_behaviour,
-            "kernel/transform.c",
-            "uint8_t digits[20];\n    int size = 0;",
-            "uint8_t digits[20];\n    int size = INT32_MAX; size++; size = 0;",
-            id="overflow-of-a-number",
-        ),
-        pytest.param(
-            addresses,
-            "kernel/transform.c",
-            "out->offsets[row + 1] = (int32_t)out->used;",
-            "out->offsets[row + 2] = out->offsets[row + 1] = (int32_t)out->used;",
-            id="write-behind-the-result",
-        ),
-        pytest.param(
-            addresses,
-            "kernel/transform.c",
-            "(size_t)(subject.size - start));",
-            "(size_t)(subject.size - start + 1));",
-            id="read-behind-a-subject",
-        ),
-        pytest.param(
-            addresses,
-            "backup/s2.c",
-            "offset > done || count > length - done) return",
-            "offset > done) return",
-            id="unpack-behind-a-block",
-        ),
-        pytest.param(
-            addresses,
-            "backup/s2.c",
-            "if (size - at < bytes) return false;\n        int64_t found",
-            "int64_t found",
-            id="read-behind-a-chunk",
-        ),
-        pytest.param(
-            addresses,
-            "backup/archive.c",
-            "if (*at >= size) return 0;",
-            "if (*at > size) return 0;",
-            id="read-behind-an-entry",
-        ),
-    ],
-)
+FAULTS = {
+    "overflow-of-a-number": (
+        undefined_behaviour,
+        "kernel/transform.c",
+        "uint8_t digits[20];\n    int size = 0;",
+        "uint8_t digits[20];\n    int size = INT32_MAX; size++; size = 0;",
+    ),
+    "write-behind-the-result": (
+        addresses,
+        "kernel/transform.c",
+        "out->offsets[row + 1] = (int32_t)out->used;",
+        "out->offsets[row + 2] = out->offsets[row + 1] = (int32_t)out->used;",
+    ),
+    "read-behind-a-subject": (
+        addresses,
+        "kernel/transform.c",
+        "(size_t)(subject.size - start));",
+        "(size_t)(subject.size - start + 1));",
+    ),
+    "unpack-behind-a-block": (
+        addresses,
+        "backup/s2.c",
+        "offset > done || count > length - done) return",
+        "offset > done) return",
+    ),
+    "read-behind-a-chunk": (
+        addresses,
+        "backup/s2.c",
+        "if (size - at < bytes) return false;\n        int64_t found",
+        "int64_t found",
+    ),
+    "read-behind-an-entry": (
+        addresses,
+        "backup/archive.c",
+        "if (*at >= size) return 0;",
+        "if (*at > size) return 0;",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sanitizers", "file", "right", "wrong"), FAULTS.values(), ids=FAULTS)
 def test_faults_are_seen(
     checkout: Path, sanitizers: Build, file: str, right: str, wrong: str
 ) -> None:

@@ -62,62 +62,27 @@ def asked_of(row: dict[str, Any]) -> dict[str, Any]:
     imports = [SharedSubject(*one) for one in row.get("imports", ())]
     if shared or imports:
         asked["origins"] = [Origin(shared=shared, imports=imports)]
+    if "beyond" in row:
+        beyond = [(maps(row["beyond"]), "b"), (maps({}), "c")]
+        asked["origins"] = [Origin("a", beyond=beyond)]
     return asked
 
 
-# Code, configuration that gives it, near misses, more arguments of check().
-CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
-    *(
-        (
-            row["code"],
-            config_of(row["config"]),
-            list(map(config_of, row.get("near", ()))),
-            asked_of(row),
-        )
-        for row in load("check.yaml")
-    ),
-    *[
-        ("literal-function", maps({"o.*": f"p.{token}.$1"}), [maps({"o.*": "p.$1"})], {})
-        for token in (
-            "x$1",
-            "$1x",
-            "$1_0",
-            "${1}",
-            "$name",
-            "$",
-            "x{{wildcard(1)}}",
-            "{{wildcard(1)",
-            "{wildcard(1)}",
-            "wildcard(1)",
-            "{{split(1,.)}}",
-        )
-    ],
-    (
-        "mapped-twice",
-        maps({"o.*": "s.$1"}),
-        [maps({"o.*": "t.$1"}), maps({"o.*": "s.$1.x"})],
-        {"origins": [Origin("a", beyond=[(maps({"s.*": "t.$1"}), "b"), (maps({}), "c")])]},
-    ),
-]
+CASES = load("check.yaml")
 
 
 def codes(config: Config | list[Config], **more: Any) -> set[str]:
     return {finding.code for finding in check(config, **more)}
 
 
-@pytest.mark.parametrize(
-    ("code", "config", "near", "more"),
-    CASES,
-    ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)],
-)
-def test_a_code_is_given_where_it_should_and_not_beside(
-    code: str, config: Any, near: list[Any], more: dict[str, Any]
-) -> None:
-    found = check(config, **more)
-    assert {finding.code for finding in found} == {code}
+@pytest.mark.parametrize("row", CASES, ids=[f"{n}-{row['code']}" for n, row in enumerate(CASES)])
+def test_a_code_is_given_where_it_should_and_not_beside(row: dict[str, Any]) -> None:
+    more = asked_of(row)
+    found = check(config_of(row["config"]), **more)
+    assert {finding.code for finding in found} == {row["code"]}
     assert not any("\n" in finding.message + finding.cure for finding in found)
-    for miss in near:
-        assert check(miss, **more) == []
+    for miss in row.get("near", ()):
+        assert check(config_of(miss), **more) == []
 
 
 def test_counters_that_a_sum_takes_under_one_name() -> None:

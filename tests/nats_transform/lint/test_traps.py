@@ -13,14 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from nats_transform import Destination, Mapping
-from nats_transform.audit import Criteria, Doubled, End, Hours, Tally, Verdict, assess
+from nats_transform.audit import Criteria, Doubled, End, Hours, Verdict, assess
 from nats_transform.audit.chance import KEYS, STRETCH, Draws
-from tests.nats_transform.audit.counts import hour, in_force
+from tests.nats_transform.audit.counts import SCOPE, came, canary, hour, in_force, tallies
 
-SOURCE, SCOPE = "a.*", (0, "a.*", None)
 HOURS = [hour(n) for n in range(24)]
-ENDS = ("v1.$1", "v2.$1", "v3.$1")
+ENDS = [End("shop.*", f"v{n}.$1") for n in (1, 2, 3)]
 
 
 @dataclass
@@ -68,20 +66,14 @@ class Day:
         shares = range(len(self.shares))
         hours = np.split(ends, self.published.cumsum()[:-1])
         self.stored = np.array([np.bincount(hour, minlength=len(shares)) for hour in hours])
-        self.draws = Draws.none([End(SOURCE, ENDS[n]) for n in shares])
+        self.draws = Draws.none([ENDS[n] for n in shares])
         self.draws.add_keys(keys, ends)
         self.draws.add_order(ends[: len(ends) // STRETCH * STRETCH])
 
     def verdict(self) -> Verdict:
         weights = (self.shares * 100).round().astype(int).tolist()
-        ends = ENDS[: len(weights)]
-        mapping = Mapping(SOURCE, [Destination(*one) for one in zip(ends, weights, strict=True)])
-        tallies = [
-            Tally(None, hour, (End(SOURCE, end),), count)
-            for hour, row, kept in zip(HOURS, self.stored.tolist(), self.unmapped, strict=True)
-            for end, count in zip((*ends, SOURCE), [*row, int(kept)], strict=True)
-            if count
-        ]
+        hours = zip(self.stored.tolist(), self.unmapped.tolist(), strict=True)
+        counts = tallies(came(*row, unmapped=kept) for row, kept in hours)
         published: dict[str, Hours | None] = {
             "nothing": None,
             "one number": int(self.published.sum()) + self.doubled,
@@ -90,10 +82,10 @@ class Day:
         of_hours = self.known == "by hour"
         sent = published[self.known]
         return assess(
-            in_force(mapping),
-            tallies,
+            in_force(canary(*weights)),
+            [one for one in counts if one.count],
             Criteria(by="hour" if self.rng.random() < 0.5 else "day"),
-            hidden=frozenset(End(SOURCE, ends[n]) for n in self.hidden),
+            hidden=frozenset(ENDS[n] for n in self.hidden),
             published=None if sent is None else {SCOPE: sent},
             doubled={SCOPE: Doubled(self.doubled, self.doubled if of_hours else None)},
             draws=self.draws and {SCOPE: self.draws},

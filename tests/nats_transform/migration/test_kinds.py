@@ -17,40 +17,13 @@ from nats_transform.migration.tables.forms import Forms
 from nats_transform.migration.tables.ways import Covering
 from nats_transform.streams.network import Network
 from nats_transform.streams.stream import parse_stream
+from tests.cases import load
 from tests.support.scalar import facts_of
 
 TOKENS = ["a", "b", "x y", "*", "", "z-z"]
 SUBJECTS = [".".join(tokens) for n in (1, 2, 3) for tokens in product(TOKENS, repeat=n)]
 
-NETWORKS: dict[str, list[dict[str, Any]]] = {
-    "filters only": [
-        {"name": "A", "subjects": ["a.>"]},
-        {"name": "B", "subjects": ["b.*", "a.*.c"]},
-        {"name": "C", "sources": [{"name": "A", "filter_subject": "a.b"}]},
-        {"name": "D", "mirror": {"name": "B"}},
-    ],
-    "ingress": [
-        {
-            "name": "A",
-            "subjects": ["a.*", "b.>"],
-            "subject_transform": {"src": "a.*", "dest": "{{split(1,-)}}.b"},
-        }
-    ],
-    # What it makes of a subject with a blank is not published.
-    "republish": [
-        {"name": "A", "subjects": ["a.*"], "republish": {"src": "*.*", "dest": "r.$1.$2"}},
-        {"name": "B", "subjects": ["r.>"]},
-    ],
-    "a source renames": [
-        {"name": "A", "subjects": ["a.>", "b.>", "c.>"]},
-        {
-            "name": "B",
-            "sources": [
-                {"name": "A", "subject_transforms": [{"src": "a.*", "dest": "a.{{left(1,1)}}"}]}
-            ],
-        },
-    ],
-}
+NETWORKS = load("networks.yaml")["forms"]
 
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SUBJECTS[::-1]], ids=["up", "down"])

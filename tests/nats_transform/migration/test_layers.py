@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,25 +16,15 @@ from nats_transform.migration.findings import STOPS_PLAN, Layer
 from nats_transform.migration.room.dependents import streams_with_room, wide
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import parse_stream
+from tests.cases import load
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation
 from tests.support.dry_runs import CensusRow, of_question
 from tests.support.rules import mappings
 
-STREAMS: list[dict[str, Any]] = [
-    {
-        "name": "ORDERS",
-        "subjects": ["orders.>"],
-        "max_msgs_per_subject": 5,
-        "republish": {"src": "orders.>", "dest": "live.orders.>"},
-        "subject_transform": {"src": "orders.*.*", "dest": "orders.$1.$2"},
-    },
-    {"name": "EU", "mirror": {"name": "ORDERS", "filter_subject": "orders.eu.*"}},
-    {"name": "AGG", "sources": [{"name": "ORDERS", "filter_subject": "orders.us.*"}]},
-]
 MASKED = Question(
     mappings({"orders.*.*": "shop.$2"}),
     mappings({}),
-    streams=tuple(map(parse_stream, STREAMS)),
+    streams=tuple(map(parse_stream, load("networks.yaml")["layers"])),
     consumers=(Consumer("ORDERS", "eu", ("orders.eu.*",)),),
     archived=("ORDERS",),
 )

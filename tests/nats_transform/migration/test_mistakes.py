@@ -5,18 +5,15 @@ One real nats-server, with an account for each side, does what was foretold.
 
 from __future__ import annotations
 
-import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from cli.check import command as check_command
 from jobs.dry_run.question import read_question
 from jobs.jetstream.process import nats_server
 from jobs.settings.dry_run import DryRunSettings
@@ -24,7 +21,10 @@ from jobs.settings.warehouse import Warehouse
 from nats_transform.errors import NatsTransformError
 from tests.conformance.client import Client
 from tests.nats_transform.migration.mistakes import ACCOUNT, MISTAKES, Mistake, Side
+from tests.nats_transform.plan.situations import filters
+from tests.support.command import findings
 from tests.support.dry_runs import CensusRow, of_question
+from tests.support.files import write_files
 from tests.support.refused import told
 
 IDS = [mistake.id for mistake in MISTAKES]
@@ -38,28 +38,21 @@ SIDES = {
 
 def files(side: Side, folder: Path) -> list[str]:
     """Write what a side rolls out, as people have it; the configuration of the server is first."""
-    paths = [folder / "server.conf"]
-    paths[0].write_text(f"accounts {{ {side.server_config()} }}")
-    for name in ("streams", "consumers"):
-        (folder / name).mkdir()
-    for one in side.streams:
-        paths.append(folder / "streams" / f"{one['name']}.json")
-        paths[-1].write_text(json.dumps({"config": one}))
-    for name, filters in side.consumers.items():
-        stream, consumer = name.split(".")
-        config = {"durable_name": consumer, "filter_subjects": list(filters)}
-        (folder / "consumers" / f"{name}.json").write_text(
-            json.dumps({"stream_name": stream, "name": consumer, "config": config})
-        )
-    return [str(path) for path in paths]
+    shown = {"server.conf": f"accounts {{ {side.server_config()} }}"}
+    shown |= {f"streams/{one['name']}.json": {"config": one} for one in side.streams}
+    consumers = {
+        f"consumers/{name}.json": filters(*name.split("."), *subjects)
+        for name, subjects in side.consumers.items()
+    }
+    write_files(folder, shown | consumers)
+    return [str(folder / name) for name in shown]
 
 
 def checked(mistake: Mistake, paths: list[str]) -> list[tuple[str, str]]:
     """What `nats-transform check` finds."""
     clusters = [word for name in mistake.clusters for word in ("--cluster", name)]
-    run = CliRunner().invoke(check_command, [*paths, *clusters, "--json", "--fail-on", "never"])
-    assert run.exit_code == 0, run.output
-    return [(one["severity"], one["code"]) for one in json.loads(run.stdout)["findings"]]
+    found = findings("check", *paths, *clusters, "--fail-on", "never")
+    return [(one["severity"], one["code"]) for one in found]
 
 
 def foretold(mistake: Mistake, side: Side, folder: Path) -> list[tuple[str, str, float, int]]:
@@ -153,24 +146,15 @@ class Seen:
 
     def finish(self) -> dict[str, Any]:
         """All that was seen."""
-        self.told["stored"] = self.states
-        self.told["tokens"] = {}
+        tokens: dict[str, Counter[str]] = defaultdict(Counter)
         for name, subjects in self.states.items():
-            tokens = self.told["tokens"][name] = Counter()
             for subject, count in subjects.items():
-                tokens[subject.split(".")[0]] += count
-        for name, filters in self.side.consumers.items():
-            stream, consumer = name.split(".")
-            config = {
-                "durable_name": consumer,
-                "filter_subjects": list(filters),
-                "ack_policy": "explicit",
-            }
-            answer = self.admin.request(
-                f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.{consumer}",
-                {"stream_name": stream, "config": config},
-            )
-            self.told["pending"][name] = answer["num_pending"]
+                tokens[name][subject.split(".")[0]] += count
+        self.told |= {"stored": self.states, "tokens": tokens}
+        for name, subjects in self.side.consumers.items():
+            body = filters(*name.split("."), *subjects)
+            made = self.admin.api(f"CONSUMER.CREATE.{name}", body)
+            self.told["pending"][name] = made["num_pending"]
         return self.told
 
 

@@ -17,7 +17,7 @@ from nats_transform.config.permissions import User, users_of
 from nats_transform.migration import CODES, FROM_CHECK, DryRun
 from nats_transform.migration.analyses import collisions
 from nats_transform.migration.count import messages
-from nats_transform.streams.consumer import Consumer, parse_consumer
+from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.stream import parse_stream
 from tests.cases import account as account_of
 from tests.cases import load
@@ -33,12 +33,6 @@ from tests.support.rules import mappings as account
 
 def rows(counts: dict[str | None, int], cluster: str | None = None) -> list[CensusRow]:
     return [CensusRow(subject, cluster, count, 10 * count) for subject, count in counts.items()]
-
-
-def consumer(stream: str, name: str, *filters: str) -> Any:
-    return parse_consumer(
-        {"stream_name": stream, "name": name, "config": {"filter_subjects": list(filters)}}
-    )
 
 
 ORDERS = {"orders.eu": 5, "orders.us": 3}
@@ -106,7 +100,7 @@ def run(scenario: dict[str, Any], tmp_path: Path) -> DryRun:
         None if current is None else account_of(current),
         streams=[parse_stream(one) for one in scenario.get("streams", ())],
         consumers=[
-            consumer(*name.split("."), *filters)
+            Consumer(*name.split("."), tuple(filters))
             for name, filters in scenario.get("consumers", {}).items()
         ],
         users=users,

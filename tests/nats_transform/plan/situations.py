@@ -6,7 +6,6 @@ mistake, for which there is a plan.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from nats_transform.plan.build import build
 from nats_transform.plan.model import Plan
 from tests.cases import load
 from tests.support.dry_runs import CensusRow, of_question
+from tests.support.files import write_files
 
 Config = Mapping[str, Any]
 
@@ -41,6 +41,8 @@ class Situation:
         others: imports of the other account.
         theirs: exports of the other account.
         refused: the code and a part of the line, where there is no plan.
+        checked: what `check` finds of the wanted mappings and the streams, where there is no plan.
+        not_checked: why the configuration that `check` reads does not show it.
         server: a request of the JetStream API that shows why, and the code of its error.
         planned: the steps but those of mappings, where there is a plan.
         delivered: by who gets messages, a filter of the published subjects: each message under one
@@ -62,6 +64,8 @@ class Situation:
     others: Sequence[str] = ()
     theirs: Sequence[str] = ()
     refused: Sequence[str] | None = None
+    checked: str = ""
+    not_checked: str = ""
     server: tuple[str, Config, int] | None = None
     planned: Sequence[str] = ()
     delivered: Mapping[str, str] = field(default_factory=dict)
@@ -132,19 +136,14 @@ class Situation:
             "without_streams": True,
         }
         wanted = f"accounts {{ {self.account} {{ mappings {{ {self.mappings} }} }} }}"
-        given["candidate"].write_text(wanted)
-        given["permissions"].write_text(f"accounts {{ {self.accounts(self.blocks())} }}")
-        if self.current:
-            given["mapping"] = folder / "server.conf"
-        for side, documents in (
-            ("streams", {str(one["name"]): {"config": one} for one in self.streams}),
-            ("consumers", {name: self.consumer(name) for name in self.consumers}),
-        ):
-            if documents:
-                given[side] = folder / side
-                given[side].mkdir(exist_ok=True)
-                for name, document in documents.items():
-                    (given[side] / f"{name}.json").write_text(json.dumps(document))
+        files: dict[str, Any] = {"new.conf": wanted}
+        files["server.conf"] = f"accounts {{ {self.accounts(self.blocks())} }}"
+        files |= {f"streams/{one['name']}.json": {"config": one} for one in self.streams}
+        files |= {f"consumers/{name}.json": self.consumer(name) for name in self.consumers}
+        write_files(folder, files)
+        given |= {"mapping": folder / "server.conf"} if self.current else {}
+        given |= {"streams": folder / "streams"} if self.streams else {}
+        given |= {"consumers": folder / "consumers"} if self.consumers else {}
         return PlanSettings.model_validate(given)
 
     def consumer(self, name: str) -> dict[str, Any]:
@@ -164,7 +163,6 @@ class Situation:
         """The plan, by the files that people would have."""
         folder.mkdir(exist_ok=True)
         settings = self.settings(folder)
-
         return build(
             read_question(settings), self.dry_run, account=self.account, percents=(50, 100), **more
         )

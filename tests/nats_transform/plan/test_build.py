@@ -163,21 +163,13 @@ def test_what_the_stream_stores_already_needs_no_room() -> None:
     assert {step.phase for step in plan(Question(NEW, NOTHING, streams=streams)).steps} == {"shift"}
 
 
-@pytest.mark.parametrize(
-    ("rules", "reason"),
-    [
-        pytest.param(
-            {"orders.eu": "a", "orders.us": [("b", 60), ("c", 40)]},
-            "weights of its own",
-            id="weights",
-        ),
-        pytest.param(
-            {"orders.*": "a.$1", "orders.eu": "b", "x": "y"},
-            "it shares subjects with",
-            id="overlap",
-        ),
-    ],
-)
+AT_ONCE: dict[str, tuple[dict[str, Any], str]] = {
+    "weights": ({"orders.eu": "a", "orders.us": [("b", 60), ("c", 40)]}, "weights of its own"),
+    "overlap": ({"orders.*": "a.$1", "orders.eu": "b", "x": "y"}, "it shares subjects with"),
+}
+
+
+@pytest.mark.parametrize(("rules", "reason"), AT_ONCE.values(), ids=AT_ONCE)
 def test_what_no_weights_can_split_moves_at_once(rules: dict[str, Any], reason: str) -> None:
     candidate = mappings(rules)
     first, *_, last = stages(NOTHING, candidate)

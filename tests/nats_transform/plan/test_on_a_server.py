@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import nats
 import nats.errors
 import pytest
 from nats.aio.client import Client
@@ -32,7 +31,7 @@ from nats_transform.plan.model import Plan, Step
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation, filters
 from tests.support.awaiting import awaited
 from tests.support.clients import settled
-from tests.support.rollout import reload
+from tests.support.rollout import connected, reload
 
 pytestmark = pytest.mark.server
 
@@ -45,16 +44,6 @@ def server() -> Iterator[NatsServer]:
     text = "\n".join(one.accounts(one.blocks()) for one in EVERY)
     with nats_server(f"accounts {{ {text} }}") as running:
         yield running
-
-
-async def connected(url: str, user: str) -> Client:
-    async def quiet(error: Exception) -> None:
-        """Permissions that end are what the test is about."""
-
-    return await nats.connect(
-        url, user=user, password="secret", error_cb=quiet, reconnect_time_wait=0.05,  # noqa: S106
-        max_reconnect_attempts=-1, connect_timeout=10,
-    )  # fmt: skip
 
 
 async def ask(client: Client, subject: str, body: Any) -> Any:
@@ -78,7 +67,7 @@ async def create(client: Client, one: Situation) -> None:
 async def test_the_server_refuses_what_the_plan_would_need(
     server: NatsServer, one: Situation
 ) -> None:
-    client = await connected(server.url, f"{one.account}-admin")
+    client = await connected(server.url, f"{one.account}-admin", "secret")
     await create(client, one)
     assert one.server is not None
     subject, body, code = one.server
@@ -105,9 +94,9 @@ class Rollout:
         return cls(one, plan, texts, one.blocks())
 
     async def start(self, url: str) -> None:
-        self.app = await connected(url, f"{self.one.account}-app")
-        self.admin = await connected(url, f"{self.one.account}-admin")
-        self.other = await connected(url, f"{self.one.other}-admin")
+        self.app = await connected(url, f"{self.one.account}-app", "secret")
+        self.admin = await connected(url, f"{self.one.account}-admin", "secret")
+        self.other = await connected(url, f"{self.one.other}-admin", "secret")
         await create(self.admin, self.one)
         for name in self.one.delivered:
             kind, _, subject = name.partition(" ")

@@ -40,58 +40,44 @@ def told(step: int, *seen: dict[tuple[str, str], Any]) -> list[str]:
     return list(differences(plan(), step, views))
 
 
-@pytest.mark.parametrize(
-    ("step", "seen", "lines"),
-    [
-        pytest.param(2, [{STREAM: WIDE, MAPPINGS: way(50)}], [], id="in force"),
-        pytest.param(2, [{STREAM: WIDE, MAPPINGS: way(100)}], [EARLY % 3], id="a later step"),
-        pytest.param(
-            0,
-            [{STREAM: LATE, MAPPINGS: way(100)}],
-            [EARLY % 4],
-            id="the last step, which changes what two steps change",
-        ),
-        pytest.param(
-            0,
-            [{STREAM: WIDE}, {MAPPINGS: way(50)}],
-            [EARLY % 2],
-            id="a later step, seen in two places",
-        ),
-        pytest.param(
-            2,
-            [{STREAM: FIRST, MAPPINGS: way(50)}],
-            ["stream S: step 1 is not in force: subjects: a.*"],
-            id="out of order",
-        ),
-        pytest.param(
-            2,
-            [{MAPPINGS: way(50)}, {MAPPINGS: way(0)}, {MAPPINGS: way(50)}],
-            ["mappings $G on n2: step 2 is not in force: the account has none"],
-            id="one server not reloaded",
-        ),
-        pytest.param(
-            2,
-            [{MAPPINGS: way(50)}, {MAPPINGS: way(100)}, {MAPPINGS: way(100)}],
-            ["mappings $G on n2, n3: step 3 is in force already; undo it, or verify that step"],
-            id="two servers ahead",
-        ),
-        pytest.param(
-            3,
-            [{MAPPINGS: way(50)}, {MAPPINGS: way(0)}],
-            [
-                "mappings $G on n1: step 3 is not in force: a.*: 50 % to b.$1",
-                "mappings $G on n2: step 2 is not in force: the account has none",
-            ],
-            id="two servers behind, each at another step",
-        ),
-        pytest.param(
-            1,
-            [{STREAM: WIDE}, {STREAM: {"subjects": ["c.*"]}}],
-            ["stream S on n2 has a state that is not in the plan: subjects: c.*"],
-            id="somebody else's stream",
-        ),
-    ],
-)
+TOLD = {
+    "in force": (2, [{STREAM: WIDE, MAPPINGS: way(50)}], []),
+    "a later step": (2, [{STREAM: WIDE, MAPPINGS: way(100)}], [EARLY % 3]),
+    # It changes what two steps change.
+    "the last step": (0, [{STREAM: LATE, MAPPINGS: way(100)}], [EARLY % 4]),
+    "a later step, seen in two places": (0, [{STREAM: WIDE}, {MAPPINGS: way(50)}], [EARLY % 2]),
+    "out of order": (
+        2,
+        [{STREAM: FIRST, MAPPINGS: way(50)}],
+        ["stream S: step 1 is not in force: subjects: a.*"],
+    ),
+    "one server not reloaded": (
+        2,
+        [{MAPPINGS: way(50)}, {MAPPINGS: way(0)}, {MAPPINGS: way(50)}],
+        ["mappings $G on n2: step 2 is not in force: the account has none"],
+    ),
+    "two servers ahead": (
+        2,
+        [{MAPPINGS: way(50)}, {MAPPINGS: way(100)}, {MAPPINGS: way(100)}],
+        ["mappings $G on n2, n3: step 3 is in force already; undo it, or verify that step"],
+    ),
+    "two servers behind, each at another step": (
+        3,
+        [{MAPPINGS: way(50)}, {MAPPINGS: way(0)}],
+        [
+            "mappings $G on n1: step 3 is not in force: a.*: 50 % to b.$1",
+            "mappings $G on n2: step 2 is not in force: the account has none",
+        ],
+    ),
+    "somebody else's stream": (
+        1,
+        [{STREAM: WIDE}, {STREAM: {"subjects": ["c.*"]}}],
+        ["stream S on n2 has a state that is not in the plan: subjects: c.*"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("step", "seen", "lines"), TOLD.values(), ids=TOLD)
 def test_what_is_told(step: int, seen: list[Any], lines: list[str]) -> None:
     assert told(step, *seen) == lines
 

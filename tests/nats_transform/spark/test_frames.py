@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 from nats_transform import NatsTransformError, Outcome, parse_stream
 from nats_transform.mappings.subject import decode, encode
 from nats_transform.spark import OUTPUT, apply, digest, ingress, republish, take
+from tests.cases import load
 from tests.nats_transform.kernel import generate
 from tests.nats_transform.kernel.comparing import Message
 from tests.support import rules
@@ -49,22 +50,7 @@ FUNCTIONS = rules.mappings(
         ]
     }
 )
-STREAM = parse_stream(
-    {
-        "name": "EU",
-        "sources": [
-            {
-                "name": "S",
-                "subject_transforms": [
-                    {"src": "orders.*.*", "dest": "eu.{{partition(5,2)}}.$1.$2"},
-                    {"src": "f.>", "dest": ""},
-                ],
-            }
-        ],
-        "subject_transform": {"src": "eu.>", "dest": "stored.{{random(7)}}.>"},
-        "republish": {"src": "stored.*.*.*.*", "dest": "live.{{slicefromleft(4,3)}}.$1"},
-    }
-)
+STREAM = parse_stream(*load("networks.yaml")["frames"])
 
 
 def three_steps(frame: DataFrame) -> DataFrame:
@@ -183,21 +169,15 @@ def test_a_stream_of_files(spark: SparkSession, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        pytest.param(lambda df: df.drop("seq"), "frame-without-column", id="missing"),
-        pytest.param(
-            lambda df: df.withColumn("seq", F.lit("1")), "frame-column-type", id="mistyped"
-        ),
-        pytest.param(
-            lambda df: df.withColumn("subject", F.lit(1)), "frame-column-type", id="subject-is-int"
-        ),
-        pytest.param(
-            lambda df: df.withColumn("fate", F.lit("x")), "frame-has-columns", id="there-already"
-        ),
-    ],
-)
+UNFIT: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "missing": (lambda df: df.drop("seq"), "frame-without-column"),
+    "mistyped": (lambda df: df.withColumn("seq", F.lit("1")), "frame-column-type"),
+    "subject-is-int": (lambda df: df.withColumn("subject", F.lit(1)), "frame-column-type"),
+    "there-already": (lambda df: df.withColumn("fate", F.lit("x")), "frame-has-columns"),
+}
+
+
+@pytest.mark.parametrize(("change", "code"), UNFIT.values(), ids=UNFIT)
 def test_columns_that_will_not_do(
     spark: SparkSession, change: Callable[[DataFrame], DataFrame], code: str
 ) -> None:

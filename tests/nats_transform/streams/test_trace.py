@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from nats_transform import Fate, parse_stream
 from nats_transform.streams.consumer import Consumer
 from nats_transform.streams.trace import UNSEEN_NUMBERS, trace
+from tests.cases import load
 from tests.support.rules import mappings
 
 MAPPINGS = mappings(
@@ -18,29 +20,7 @@ MAPPINGS = mappings(
         "cut.*": "x.{{split(1,-)}}",
     }
 )
-STREAMS = [
-    parse_stream(config)
-    for config in [
-        {
-            "name": "V1",
-            "subjects": ["v1.>"],
-            "subject_transform": {"src": "v1.*.*", "dest": "orders.$2"},
-            "republish": {"src": "orders.>", "dest": "live.>", "headers_only": True},
-        },
-        {"name": "LIVE", "subjects": ["live.>"], "republish": {"src": "live.>", "dest": "v1.>"}},
-        {"name": "COPY", "mirror": {"name": "V1"}},
-        {
-            "name": "SUMS",
-            "sources": [
-                {"name": "V1", "subject_transforms": [{"src": "orders.*", "dest": "sums.$1"}]},
-                {"name": "V2", "filter_subject": "nothing"},
-                {"name": "COPY"},
-            ],
-        },
-        {"name": "V2", "subjects": ["v2.>"]},
-        {"name": "AWAY", "sources": [{"name": "V2", "external": {"api": "$JS.hub.API"}}]},
-    ]
-]
+STREAMS = list(map(parse_stream, load("networks.yaml")["traced"]))
 
 TEXT = """\
 shop.eu.42 published
@@ -165,28 +145,21 @@ def test_control_bytes_do_not_reach_the_terminal() -> None:
     assert text.isascii() or "\udcff" not in text
 
 
-@pytest.mark.parametrize(
-    ("source", "destinations", "lines"),
-    [
-        pytest.param(
-            "orders.*",
-            [("v2.$1", 2)],
-            [
-                "2 % v2.42 by orders.* -> v2.$1",
-                "98 % by orders.*, no destination drawn: keeps its subject",
-            ],
-            id="what the weights leave over",
-        ),
-        pytest.param(
-            "orders.>",
-            [("orders.>", 98), ("v2.>", 2)],
-            ["2 % v2.42 by orders.> -> v2.>", "98 % orders.42 by orders.> -> orders.>"],
-            id="a destination that is the source",
-        ),
-    ],
-)
-def test_no_rule_is_invented(
-    source: str, destinations: list[tuple[str, int]], lines: list[str]
-) -> None:
-    traced = trace("orders.42", mappings({source: destinations}))
-    assert [line[3:] for line in traced.text().split("\n")[1:]] == lines
+NO_OTHER_RULE = {
+    "what the weights leave over": (
+        {"orders.*": [("v2.$1", 2)]},
+        "2 % v2.42 by orders.* -> v2.$1",
+        "98 % by orders.*, no destination drawn: keeps its subject",
+    ),
+    "a destination that is the source": (
+        {"orders.>": [("orders.>", 98), ("v2.>", 2)]},
+        "2 % v2.42 by orders.> -> v2.>",
+        "98 % orders.42 by orders.> -> orders.>",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rules", "first", "second"), NO_OTHER_RULE.values(), ids=NO_OTHER_RULE)
+def test_no_rule_is_invented(rules: dict[str, Any], first: str, second: str) -> None:
+    traced = trace("orders.42", mappings(rules))
+    assert [line[3:] for line in traced.text().split("\n")[1:]] == [first, second]
