@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.client import Client
 from tests.support.command import nats_transform, printed, refused
 from tests.support.files import save_context
-from tests.support.saying import saying, says
+from tests.support.saying import mistakes, says
 from tests.support.terminal import on_a_terminal
 from tests.test_review import ROOT, run_step, steps
 
@@ -161,25 +162,12 @@ def test_what_the_server_shows_overwrites_nothing(
     assert sorted(path.name for path in folder.iterdir()) == sorted(["new.conf", there])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ((), saying("init-without-terminal")),
-        (("--candidate", "none.conf"), saying("init-without-file", file="'none.conf'")),
-        (("--candidate", "../above.conf"), saying("init-file-elsewhere", file="../above.conf")),
-        (("--candidate", "a b.conf"), saying("init-name", name="'a b.conf'")),
-        (("--candidate", "${{x}}.conf"), saying("init-name", name="'${{x}}.conf'")),
-        (("--candidate", "new.conf", "--stream", "a b"), saying("init-name", what="the stream")),
-        (("--candidate", "new.conf", "--dagster"), saying("init-without-stream")),
-    ],
-)
-def test_what_is_wrong_is_told_in_a_line(
-    arguments: tuple[str, ...], told: str, folder: Path
-) -> None:
+@pytest.mark.parametrize(("arguments", "told"), mistakes("init"))
+def test_what_is_wrong_is_told_in_a_line(arguments: str, told: str, folder: Path) -> None:
     for name in ("../above.conf", "a b.conf", "${{x}}.conf"):
         (folder / name).write_text(MAPPING)
     before = sorted(folder.rglob("*"))
-    assert re.search(told, refused("init", *arguments))
+    assert re.search(told, refused("init", *shlex.split(arguments)))
     assert sorted(folder.rglob("*")) == before
 
 

@@ -23,7 +23,7 @@ from tests.support.command import nats_transform as run
 from tests.support.command import printed, refused
 from tests.support.configs import HALVES
 from tests.support.programs import SCRIPT, ended
-from tests.support.saying import saying, says
+from tests.support.saying import mistakes, says
 
 pytestmark = pytest.mark.server
 
@@ -145,32 +145,13 @@ def test_the_warehouse_of_the_environment(folder: Path, monkeypatch: pytest.Monk
     assert (folder / "here").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        ("--parquet none", "none"),
-        ("--jsonl mapping.conf", "mapping.conf"),
-        ("--server nats://127.0.0.1:1", saying("server-not-reached", reason="Connection refused")),
-        ("--server http://127.0.0.1:1", saying("server-scheme", scheme="http")),
-        ("--server SERVER", saying("no-stream", stream="NONE")),
-        ("--server SERVER --from-stream EMPTY", saying("stream-empty", stream="EMPTY")),
-        ("", saying("not-one-source")),
-        ("--server SERVER --parquet none", saying("not-one-source")),
-        ("--parquet none --since someday", saying("not-a-sequence-or-time", value="someday")),
-        ("--parquet none --since ²", saying("not-a-sequence-or-time", value="²")),
-        (f"--parquet none --since {'9' * 20}", saying("sequence-too-large", largest=2**63 - 1)),
-        (f"--parquet none --since {'9' * 5000}", saying("sequence-too-large")),
-        ("--parquet none --since 0001-01-01T00:00:00+05:00", saying("moment-out-of-range")),
-        ("--parquet none --warehouse a --catalog b", "--warehouse or --catalog"),
-        ("--parquet none --master local --remote sc://b", "--master or --remote"),
-    ],
-)
+@pytest.mark.parametrize(("args", "told"), mistakes("ingest"))
 def test_what_cannot_be_ingested_is_one_line_and_leaves_nothing(
     nats_server: NatsServer, folder: Path, args: str, told: str
 ) -> None:
     if "EMPTY" in args:
         publish(nats_server, "EMPTY", [])
-    given = args.replace("SERVER", nats_server.url).split()
+    given = args.replace("SERVER", nats_server.url).replace("NINES", "9" * 5000).split()
     assert re.search(told, refused("ingest", "--stream", "NONE", *given))
     assert {entry.name for entry in folder.iterdir()} == {"mapping.conf"}
 
@@ -198,19 +179,7 @@ def test_a_warehouse_that_cannot_be_written(folder: Path) -> None:
     assert str(folder / "file") in line
 
 
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        ("--mapping none.conf", "none.conf"),
-        ("--mapping bad.conf", "bad.conf:1:"),
-        ("--mapping mapping.conf --account NONE", saying("no-account", name="'NONE'")),
-        ("--mapping accounts.conf", saying("account-without-mappings", listed="'A'")),
-        ("--mapping mapping.conf --day today", saying("not-a-day", value="today")),
-        ("--mapping mapping.conf --day 2026-11-30..2026-11-01", saying("days-end-early")),
-        ("--mapping mapping.conf", "messages"),
-        ("", "Missing option '--mapping'"),
-    ],
-)
+@pytest.mark.parametrize(("args", "told"), mistakes("transform"))
 def test_what_cannot_be_transformed_is_one_line_and_leaves_nothing(
     folder: Path, args: str, told: str
 ) -> None:

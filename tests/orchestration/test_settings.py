@@ -16,7 +16,7 @@ from orchestration.archive import Archive
 from orchestration.archive_source import ArchiveSource
 from orchestration.components import SubjectArchive, SubmittedJob
 from orchestration.settings import YamlPart
-from tests.support.saying import saying
+from tests.support.saying import mistakes, saying
 
 pytestmark = pytest.mark.dagster
 
@@ -27,50 +27,20 @@ sources:
   - jsonl: messages.jsonl
 mapping: mapping.conf
 """
-MISTAKES = [
-    # What is added, and what is told of it: the place, and a code or words of others.
-    ("nightly: 30 1 * * *", ":7: nightly: text-for-list"),
-    ("nightly: { cron: now and then }", ":7: nightly.cron: not-cron"),
-    ("observed: { watch: { cron: hourly } }", ":7: observed.watch.cron: not-cron"),
-    ("nightly: { cron: 30 1 * * *, timezone: Berlin }", ":7: nightly.timezone: no-such-time-zone"),
-    ("nightly: { cron: 30 1 * * *, days: 0 }", ":7: nightly.days: number-out-of-range"),
-    (
-        "observed: { in_force: [{ since: 2026-10-01, mapping: a }] }",
-        ":7: observed.in_force.0.since: no-time-zone",
-    ),
-    ("actions: [{ name: tell }]", ":7: actions: action-without-type"),
-    ("expectations: [{ name: weights, suite: a.json }]", ":7: expectations: check-twice"),
-    ("expectations: [{ name: a }]", ":7: expectations.0: suite-and-expectations"),
-    ("tolerance: -5", ":7: tolerance: -5.0: Input should be greater than 0"),
-    ("fresh_hours: .nan", ":7: fresh_hours: number-out-of-range"),
-    ("fresh_hours: 1e308", ":7: fresh_hours: number-out-of-range"),
-    ("owners: [me]", ":7: owners: Invalid owner 'me'. Owner must be "),
-    ("tags: {'a b': c}", ":7: tags: Found invalid tag keys: ['a b']"),
-    pytest.param(
-        f"reports_url: {'x' * 4001}",
-        ":7: reports_url: it has more than 4,000 characters",
-        id="long-text",
-    ),
-    ("warehouse: w\ncatalog: c", ": warehouse-and-catalog"),
-    (
-        "columns: outcomes\nexpectations: [{ name: a, suite: a.json, quarantine: true }]",
-        ": archive-quarantine-columns",
-    ),
-    ("observed: {}\nexport: { to: x, config: y }", ": observed-with-export"),
-]
+
+LONG = pytest.param(
+    f"reports_url: {'x' * 4001}",
+    ":7: reports_url: it has more than 4,000 characters",
+    id="long-text",
+)
 
 
-@pytest.mark.parametrize(("more", "told"), MISTAKES)
+@pytest.mark.parametrize(("more", "told"), [*mistakes("attribute"), LONG])
 def test_a_mistake_is_told_with_its_line(more: str, told: str) -> None:
     with pytest.raises(Exception, match=r"<string>:\d+: ") as raised:
         Archive.resolve_from_yaml(ARCHIVE + more)
     # Dagster shows the stack first, and ends with our line.
-    last = str(raised.value).strip().splitlines()[-1]
-    assert "<string>" in last
-    place, what = told.removeprefix(":7").rsplit(": ", 1)
-    pattern = re.escape(what) if " " in what else saying(what)  # words of others
-    assert re.search(f"{re.escape(place)}: {pattern}", last)
-    assert told.startswith(":7") == ("<string>:7:" in last)
+    assert re.search(f"<string>{told}", str(raised.value).strip().splitlines()[-1])
 
 
 @pytest.mark.parametrize("component", [SubjectArchive, SubmittedJob])
