@@ -15,6 +15,7 @@ from jobs.jetstream.process import nats_server
 from nats_transform import Transform
 from nats_transform.config.cure import CURED, cured_destination, cured_text
 from nats_transform.errors import sentence
+from tests.cases import load
 from tests.cli.test_explain import lay_out
 from tests.conformance.client import Client
 from tests.support.command import nats_transform, printed, refused
@@ -57,28 +58,7 @@ def test_a_diff_shows_no_secret(folder: Path, text: str) -> None:
     [
         ("a.conf", CONF, CURED_CONF),
         ("crlf.conf", CONF.replace("\n", "\r\n"), CURED_CONF.replace("\n", "\r\n")),
-        (
-            "accounts.conf",
-            'accounts { A { maps: { k.*: "l.{{right(1,-1)}}.é" } }, B {} } # k\n',
-            'accounts { A { maps: { k.*: "l.{{wildcard(1)}}.é" } }, B {} } # k\n',
-        ),
-        (
-            "variable.conf",
-            'TO: "b.{{left(1,0)}}"\nmappings { "a.*": $TO, "c.*": $TO }\n',
-            'TO: "b.{{wildcard(1)}}"\nmappings { "a.*": $TO, "c.*": $TO }\n',
-        ),
-        (
-            "a.yaml",
-            "a.*: #\n- {subject: 'b.{{left(1,0)}}', weight: 50}\n- {subject: c, weight: 50}\n",
-            "a.*: #\n- {subject: 'b.{{wildcard(1)}}', weight: 50}\n- {subject: c, weight: 50}\n",
-        ),
-        (
-            "s.json",
-            '{"name": "S", "subjects": ["a.*.*"],\n'
-            ' "subject_transform": {"src": "a.*.*",  "dest": "b.$1.{{SplitFromLeft(2,0)}}"}}',
-            '{"name": "S", "subjects": ["a.*.*"],\n'
-            ' "subject_transform": {"src": "a.*.*",  "dest": "b.$1.{{wildcard(2)}}"}}',
-        ),
+        *load("cured.yaml"),
     ],
     ids=lambda value: value if value.endswith((".conf", ".yaml", ".json")) else "",
 )
