@@ -22,6 +22,8 @@ from tests.conformance.client import Client
 from tests.support.command import nats_transform as run
 from tests.support.command import printed, refused
 from tests.support.configs import HALVES
+from tests.support.exporting import Exporting, consumer
+from tests.support.jobs import dumped
 from tests.support.programs import SCRIPT, ended
 from tests.support.saying import mistakes, says
 
@@ -35,8 +37,8 @@ def folder(folder: Path) -> Path:
     return folder
 
 
-def document(*args: str) -> Any:
-    out = printed(*args, "--json")
+def document(*args: str, code: int = 0) -> Any:
+    out = printed(*args, "--json", code=code)
     assert out.count("\n") == 1
     return json.loads(out)
 
@@ -189,3 +191,64 @@ def test_what_cannot_be_transformed_is_one_line_and_leaves_nothing(
     if "accounts.conf" in args:
         assert re.search(told, refused("audit", "--stream", "ORDERS", *args.split()))
     assert not (folder / "warehouse").exists()
+
+
+def test_what_an_export_prints(tmp_path: Path) -> None:
+    made = Exporting(tmp_path, {"d": [{"subject": "b.x"}]}, d=consumer("d"), all=consumer())
+    common = ("export", "--stream", "S", "--warehouse", str(tmp_path / "warehouse"))
+    common += ("--original", str(made.backup))
+    out = printed(*common, "--untransformed", "--to-backup", str(tmp_path / "back"))
+    assert out.splitlines() == [
+        f"{tmp_path}/back: stream S with 5 messages",
+        "sequences 11 to 25, 10 of them without a message",
+        "subjects a.*, b.*, c.*, d",
+        "consumers all, d",
+        "digest " + out.split()[-1],
+    ]
+    given = ("--mapping", str(made.mapping), "--to-backup", str(tmp_path / "new"))
+    found = document(*common, *given, code=1)
+    assert (found["messages"], found["consumers"]) == (5, ["all"])
+    assert [finding["code"] for finding in found["findings"]] == ["consumer"]
+    assert says(refused(*common, *given), "new-backup-exists", place=f"{tmp_path}/new")
+
+
+def test_scattered_sequences_of_an_erasure_are_a_short_line() -> None:
+    rows = (
+        {"seq": n, "subject": f"shop.{n % 2}", "ts": "2025-11-30T10:00:00Z"} for n in range(1, 1001)
+    )
+    printed("ingest", "--stream", "S", "--jsonl", dumped(Path("dump.jsonl"), rows))
+    given = ("erase", "--stream", "S", "--subject", "shop.1")
+    (line,) = [line for line in run(*given)[1].splitlines() if "sequences" in line]
+    assert line.startswith("sequences 1-1, 3-3, 5-5, ")
+    assert line.endswith(", 39-39 (and 480 more), which no ingest brings back")
+    assert len(json.loads(run(*given, "--json")[1])["sequences"].split()) == 500
+
+
+def test_a_replay_is_refused_then_sent(nats_server: NatsServer) -> None:
+    rows = [
+        {"seq": 1, "ts": "2026-01-01T00:00:00Z", "subject": "old.a", "data": "1"},
+        {"seq": 2, "ts": "2026-01-01T00:00:01Z", "subject": "other \u001b[31m", "data": "2"},
+        {"seq": 3, "ts": "2026-01-01T00:00:02Z", "subject": "other", "data": "3"},
+    ]
+    dumped(Path("dump.jsonl"), rows)
+    Path("mapping.conf").write_text('mappings { "old.*": "new.$1" }')
+    with Client(nats_server.url) as client:
+        client.add_stream("TARGET", "new.>")
+    printed("ingest", "--stream", "S", "--jsonl", "dump.jsonl")
+    printed("transform", "--stream", "S", "--mapping", "mapping.conf")
+    replay = ("replay", "--stream", "S", "--to", "TARGET", "--server", nats_server.url)
+    for more in (("--dry-run",), ()):
+        code, out, _ = run(*replay, *more)
+        assert code == 1
+        assert "refused: 1 message has a subject that the protocol cannot carry" in out
+        assert "(other: stream TARGET does not capture it)" in out
+        assert "--allow skips" in out
+        assert "S into TARGET: nothing would be sent" in out
+        assert "\x1b" not in out
+    out = printed(*replay, "--fates", "mapped")
+    assert "S into TARGET: 1 message sent" in out
+    assert "TARGET holds 1 message" in out
+    found = document(*replay, "--allow", "skips")
+    assert (found["sent"], found["already"]) == (0, 1)
+    assert found["not_sent"] == {"captured": 1, "subject": 1}
+    assert run(*replay, "--fates", "lost")[0] == 2
