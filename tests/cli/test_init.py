@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import tomllib
@@ -15,7 +14,7 @@ import yaml
 
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.client import Client
-from tests.support.command import nats_transform, printed, refused
+from tests.support.command import document, nats_transform, printed, refused
 from tests.support.files import save_context
 from tests.support.saying import mistakes, says
 from tests.support.terminal import on_a_terminal
@@ -85,9 +84,7 @@ def test_with_a_context_the_next_command_and_the_workflow_find_the_same(
     assert all(Path(name).is_file() for name in written)
     assert out.endswith("\nnext: nats-transform dry-run\n")
 
-    code, out, err = nats_transform("dry-run", "--json")
-    assert (code, err) == (1, "")
-    live = json.loads(out)
+    live = document("dry-run", code=1)
     assert live["summary"]["messages"] == (2 if stream else 3)
     codes = [finding["code"] for finding in live["findings"]]
     assert codes[0] == "not-captured"
@@ -127,7 +124,7 @@ def test_the_archive_names_the_server(folder: Path, server: NatsServer) -> None:
 
 
 def test_without_a_server_the_workflow_checks_the_file(folder: Path) -> None:
-    assert json.loads(printed("init", "--candidate", "new.conf", "--json")) == {
+    assert document("init", "--candidate", "new.conf") == {
         "files": ["nats-transform.toml", str(WORKFLOW)],
         "next": "nats-transform check new.conf",
     }

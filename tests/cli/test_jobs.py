@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +18,8 @@ from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
 from tests.conformance.client import Client
+from tests.support.command import document, printed, refused
 from tests.support.command import nats_transform as run
-from tests.support.command import printed, refused
 from tests.support.configs import HALVES
 from tests.support.exporting import Exporting, consumer
 from tests.support.jobs import dumped
@@ -35,12 +34,6 @@ def folder(folder: Path) -> Path:
     """An empty current folder with a mapping."""
     (folder / "mapping.conf").write_text(HALVES)
     return folder
-
-
-def document(*args: str, code: int = 0) -> Any:
-    out = printed(*args, "--json", code=code)
-    assert out.count("\n") == 1
-    return json.loads(out)
 
 
 def publish(server: NatsServer, stream: str, subjects: Sequence[str]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import nats_transform, printed, refused
+from tests.support.command import document, nats_transform, printed, refused
 from tests.support.files import write_files
 from tests.support.saying import mistakes
 
@@ -79,13 +78,11 @@ def test_consumers(folder: Path) -> None:
         "      ├─ consumer SOME gets it\n"
         "      └─ stream ALL mirrors it: filtered\n"
     )
-    assert json.loads(run("orders.v1.7", *given, "--json")[1])["not_looked_at"] == []
+    assert document("trace", "orders.v1.7", *given)["not_looked_at"] == []
 
 
 def test_json_is_one_document() -> None:
-    code, out, err = run("new.7", *SHOP, "--cluster", "east", "--json")
-    assert (code, err, out.count("\n")) == (0, "", 1)
-    assert json.loads(out) == {
+    assert document("trace", "new.7", *SHOP, "--cluster", "east") == {
         "subject": "new.7",
         "cluster": "east",
         "paths": [

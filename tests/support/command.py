@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import click
 from click.testing import CliRunner
@@ -21,6 +23,13 @@ def printed(*args: str | Path, code: int = 0) -> str:
     found, out, err = nats_transform(*args)
     assert (found, err) == (code, ""), err or out
     return out
+
+
+def document(*args: str | Path, code: int = 0) -> Any:
+    """The one line of JSON that a command prints which ends with this code."""
+    out = printed(*args, "--json", code=code)
+    assert out.count("\n") == 1
+    return json.loads(out)
 
 
 def refused(*args: str | Path) -> str:
