@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from nats_transform.config.permissions import Allowance
 from nats_transform.errors import shown
@@ -23,9 +22,11 @@ from nats_transform.mappings.symbolic import reversed_mappings
 from nats_transform.migration import Question
 from nats_transform.streams.features import CARRIED_WITH, features, sums
 from nats_transform.streams.network import Network, Via, republisher
+from nats_transform.streams.stream import StreamConfig
 from tests.support.dry_runs import CensusRow
 
 Ends = list[tuple[Outcome, int]]
+Kind = Callable[[Outcome], Hashable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class Mapped:
         return found
 
 
-def rises(before: Ends, after: Ends, kind: Callable[[Outcome], Hashable]) -> dict[Any, int]:
+def rises(before: Ends, after: Ends, kind: Kind) -> dict[Any, int]:
     """The kinds of outcome that become likelier, with the percent of the gain."""
     gains: Counter[Hashable] = Counter()
     for sign, ends in ((-1, before), (1, after)):
@@ -172,6 +173,11 @@ def rises(before: Ends, after: Ends, kind: Callable[[Outcome], Hashable]) -> dic
             if (name := kind(end)) is not None:
                 gains[name] += sign * percent
     return {name: gain for name, gain in gains.items() if gain > 0}
+
+
+def among(facts: dict[str | None, Facts], how: str, what: Hashable) -> Kind:
+    """Says of an outcome whether one of its facts has something."""
+    return lambda end: what in getattr(facts[end.subject], how) or None
 
 
 def stays(end: Outcome, before: Ends, facts: dict[str | None, Facts], stream: str) -> bool:
@@ -194,6 +200,15 @@ def undo(mappings: Sequence[Mapping], subject: str) -> str:
                 share.transform.evaluate(() if whole else tokens, None) if share.transform else ""
             )
     return subject
+
+
+class Change(NamedTuple):
+    """What becomes of the messages of a row today and under the candidate, with all facts."""
+
+    row: CensusRow
+    before: Ends
+    after: Ends
+    facts: dict[str | None, Facts]
 
 
 class Oracle:
@@ -230,6 +245,11 @@ class Oracle:
     def tally(self, code: str, about: Hashable, row: CensusRow, percent: int) -> None:
         self.tallies[code, about].add(row.subject, percent * row.messages)
 
+    def gains(self, code: str, about: Hashable, change: Change, kind: Kind) -> None:
+        """Tallies the messages of each kind of outcome that becomes likelier."""
+        for gain in rises(change.before, change.after, kind).values():
+            self.tally(code, about, change.row, gain)
+
     def _add(self, row: CensusRow) -> None:
         before, after = self.current.ends(row, 0), self.candidate.ends(row, 1)
         self.clusters.add(row.cluster)
@@ -248,15 +268,17 @@ class Oracle:
         for end, _ in after:
             if end.subject is not None and was not in (None, end.subject):
                 self.changed_results[encode(end.subject).lower()].add(end.subject)
-        self._change(row, before, after, covering)
-        self._partition(row, before, after)
-        ends = (*before, *after)
-        facts = {end.subject: facts_of(self.network, end.subject) for end, _ in ends}
+        facts = {end.subject: facts_of(self.network, end.subject) for end, _ in (*before, *after)}
+        change = Change(row, before, after, facts)
+        self._change(change, covering)
+        self._partition(change)
         for copied in (None, *(stream.name for stream in self.network.streams)):
-            self._access(row, before, after, facts, copied)
-            self._share(row, before, after, facts, copied)
-        self._deliver(row, before, after, facts)
-        self._headers(row, before, after, facts)
+            self._access(change, copied)
+            self._share(change, copied)
+        self._deliver(change)
+        for stream in self.network.streams if self.question.streams else ():
+            self._pass_on(change, stream)
+        self._headers(change)
         for first, *others in [covering] if covering else []:
             self.tally("hit", first, row, 100)
             self.tallies["cluster", (first, row.cluster)].add(row.subject, 0)
@@ -264,7 +286,9 @@ class Oracle:
                 self.tally("covered", other, row, 100)
                 self.tally("pair", (first, other), row, 100)
 
-    def _change(self, row: CensusRow, before: Ends, after: Ends, covering: list[int]) -> None:
+    def _change(self, change: Change, covering: list[int]) -> None:
+        row, before, after, _ = change
+
         def rule(end: Outcome) -> Any:
             return end.mapping_source and (end.mapping_source, end.mapping_destination)
 
@@ -301,17 +325,12 @@ class Oracle:
         for end, percent in after:
             if end.subject is not None and undo(self.back, end.subject) != row.subject:
                 self.tally("irreversible", "", row, percent)
-        for code, kind in (
-            ("too-many-tokens", lambda text: text.count(".") >= 16),
-            ("too-long", lambda text: len(encode(text)) > 256),
-        ):
-            found = rises(
-                before, after, lambda e, kind=kind: (e.subject and kind(e.subject)) or None
-            )
-            for gain in found.values():
-                self.tally(code, "", row, gain)
+        many, long = "too-many-tokens", "too-long"
+        self.gains(many, "", change, lambda end: (end.subject or "").count(".") >= 16 or None)
+        self.gains(long, "", change, lambda end: len(encode(end.subject or "")) > 256 or None)
 
-    def _partition(self, row: CensusRow, before: Ends, after: Ends) -> None:
+    def _partition(self, change: Change) -> None:
+        row, before, after, _ = change
         subject = row.subject or ""
         numbers: Counter[int] = Counter()
         for rule, _, hash_, percent in self.current.partitions(subject, before):
@@ -324,14 +343,8 @@ class Oracle:
                 self.tally("moves", rule[:2], row, more)
                 self.moved[rule].add(key)
 
-    def _access(
-        self,
-        row: CensusRow,
-        before: Ends,
-        after: Ends,
-        facts: dict[str | None, Facts],
-        copied: str | None,
-    ) -> None:
+    def _access(self, change: Change, copied: str | None) -> None:
+        row, before, after, facts = change
         for number, user in enumerate(self.question.users):
             for verb, side in (("publish", user.publish), ("subscribe", user.subscribe)):
                 if side == Allowance() or (copied and verb == "publish"):
@@ -346,14 +359,9 @@ class Oracle:
                         code = f"{verb}-{'opened' if allowed else 'denied'}"
                         self.tally(code, (number, copied), row, gain)
 
-    def _share(
-        self,
-        row: CensusRow,
-        before: Ends,
-        after: Ends,
-        facts: dict[str | None, Facts],
-        copied: str | None,
-    ) -> None:
+    def _share(self, change: Change, copied: str | None) -> None:
+        row, before, after, facts = change
+
         def percent(ends: Ends, filters: list[str]) -> int:
             return sum(
                 percent
@@ -372,9 +380,8 @@ class Oracle:
             if alone > had:
                 self.tally("shared more", (one, copied), row, alone - had)
 
-    def _deliver(
-        self, row: CensusRow, before: Ends, after: Ends, facts: dict[str | None, Facts]
-    ) -> None:
+    def _deliver(self, change: Change) -> None:
+        row, before, after, facts = change
         held = [facts[end.subject].captured for end, _ in before if end.subject is not None]
         most = max(map(len, held), default=0)
 
@@ -383,108 +390,11 @@ class Oracle:
 
         for streams, gain in rises(before, after, captured).items():
             if streams or most:
-                code = (
-                    "not-captured"
-                    if not streams
-                    else "newly-captured"
-                    if not most
-                    else "captured-twice"
-                    if len(streams) > most
-                    else "captured-elsewhere"
-                )
+                elsewhere = "captured-twice" if len(streams) > most else "captured-elsewhere"
+                newly = elsewhere if most else "newly-captured"
                 names = streams or frozenset().union(*held)
+                code = newly if streams else "not-captured"
                 self.tally(code, tuple(sorted(names)), row, gain)
-        known = {end.subject for end, _ in before}
-        for stream in self.network.streams if self.question.streams else ():
-            for code in features(stream):
-                for end, percent in after:
-                    moves = end.subject is not None and end.subject not in known
-                    moves = moves and self._carries(row, code)
-                    is_kept = (
-                        stream.name in facts[end.subject].captured
-                        if code == "batch-split"
-                        else stays(end, before, facts, stream.name)
-                    )
-                    if moves and not is_kept and any(stream.name in one for one in held):
-                        self.tally(code, (stream.name,), row, percent)
-            for end, percent in after if sums(stream) else ():
-                fact = facts[end.subject]
-                feeds = {feed for name, feed in fact.taken if name == stream.name}
-                is_taken = any(
-                    stays(end, [(one, 100)], facts, stream.name)
-                    and any(name == stream.name for name, _ in facts[one.subject].taken)
-                    for one, _ in before
-                )
-                is_new = end.subject is not None and end.subject not in known
-                is_apart = any(not stays(end, before, facts, feed) for feed in feeds)
-                counts = self._carries(row, "counted-twice")
-                if is_new and is_taken and is_apart and counts:
-                    self.tally("counted-twice", (stream.name,), row, percent)
-            watched: list[tuple[str, str, str, Hashable]] = []
-            if stream.ingress_transform:
-                watched.append(("ingress-stops", stream.name, "ingress", stream.name))
-            if stream.republish_transform:
-                watched.append(("republish-stops", stream.name, "republished", stream.name))
-                loops = rises(
-                    before,
-                    after,
-                    lambda e, s=stream: (
-                        (s.name in facts[e.subject].loops or None) if e.subject else None
-                    ),
-                )
-                for gain in loops.values():
-                    self.tally("republish-loop", (stream.name,), row, gain)
-            for feed in {one.name for one in stream.upstreams if one.external is None}:
-                pair = stream.name, feed
-                watched.append(("source-stops", feed, "taken", pair))
-
-                def kind(end: Outcome, among: str, pair: tuple[str, str] = pair) -> bool | None:
-                    return pair in getattr(facts[end.subject], among) or None
-
-                took = any(kind(end, "taken") for end, _ in before)
-                for gain in rises(before, after, lambda e, k=kind: k(e, "raw")).values():
-                    if took:
-                        self.tally("source-stops", (*pair, "raw"), row, gain)
-                stored = (facts[end.subject].stored for end, _ in before)
-                has = any(name == feed for names in stored for name, _ in names)
-                for gain in rises(before, after, lambda e, k=kind: k(e, "taken")).values():
-                    if has:
-                        self.tally("source-starts", pair, row, gain)
-            for other in self.network.streams:
-                if other.republish_transform:
-                    pair = stream.name, other.name
-                    watched.append(("republish-escapes", other.name, "caught", pair))
-            twice = rises(
-                before, after, lambda e, s=stream: s.name in facts[e.subject].repeated or None
-            )
-            for gain in twice.values():
-                self.tally("stored-twice", (stream.name,), row, gain)
-            for code, where, how, what in watched:
-                applies = attrgetter(how)
-
-                def stops(
-                    end: Outcome, where: str = where, what: Hashable = what, applies: Any = applies
-                ) -> bool | None:
-                    fact = facts[end.subject]
-                    stores = any(name == where for name, _ in fact.stored)
-                    if applies(Facts(caught=frozenset([("", "")]))):
-                        stores = where in fact.republished
-                    return (stores and what not in applies(fact)) or None
-
-                if any(what in applies(facts[end.subject]) for end, _ in before):
-                    for gain in rises(before, after, stops).values():
-                        about = what if isinstance(what, tuple) else (what,)
-                        self.tally(code, about, row, gain)
-            for side, ends in enumerate((before, after)):
-                for end, percent in ends:
-                    for name, stored in facts[end.subject].stored:
-                        if name == stream.name and end.subject is not None:
-                            text = end.subject if stored is None else stored
-                            parts = percent * row.messages
-                            self.stored[name, side][text][row.subject] += parts
-                            of = (self.current, self.candidate)[side].numbers(end)
-                            numbers = self.numbers[name, side, text]
-                            self.numbers[name, side, text] = max(numbers, of)
         for number, consumer in enumerate(self.question.consumers):
             shares = [
                 sum(
@@ -504,15 +414,91 @@ class Oracle:
                 code = "gone" if shares[0] > shares[1] else "more"
                 self.tally(code, number, row, abs(shares[0] - shares[1]))
 
+    def _pass_on(self, change: Change, stream: StreamConfig) -> None:
+        """What a stream does with the messages, and what others do with those that it stores."""
+        row, before, after, facts = change
+        name = stream.name
+        held = any(name in facts[end.subject].captured for end, _ in before)
+        known = {end.subject for end, _ in before}
+        for code in features(stream):
+            for end, percent in after:
+                moves = end.subject is not None and end.subject not in known
+                is_kept = (
+                    name in facts[end.subject].captured
+                    if code == "batch-split"
+                    else stays(end, before, facts, name)
+                )
+                if moves and self._carries(row, code) and not is_kept and held:
+                    self.tally(code, (name,), row, percent)
+        for end, percent in after if sums(stream) else ():
+            feeds = {feed for other, feed in facts[end.subject].taken if other == name}
+            is_taken = any(
+                stays(end, [(one, 100)], facts, name)
+                and any(other == name for other, _ in facts[one.subject].taken)
+                for one, _ in before
+            )
+            is_new = end.subject is not None and end.subject not in known
+            is_apart = any(not stays(end, before, facts, feed) for feed in feeds)
+            if is_new and is_taken and is_apart and self._carries(row, "counted-twice"):
+                self.tally("counted-twice", (name,), row, percent)
+        if stream.ingress_transform:
+            self._stop(change, "ingress-stops", name, "ingress", name)
+        if stream.republish_transform:
+            self._stop(change, "republish-stops", name, "republished", name)
+            self.gains(
+                "republish-loop", (name,), change,
+                lambda end: (end.subject and name in facts[end.subject].loops) or None,
+            )  # fmt: skip
+        for feed in {one.name for one in stream.upstreams if one.external is None}:
+            pair = name, feed
+            self._stop(change, "source-stops", feed, "taken", pair)
+            if any(pair in facts[end.subject].taken for end, _ in before):
+                self.gains("source-stops", (*pair, "raw"), change, among(facts, "raw", pair))
+            if any(other == feed for end, _ in before for other, _ in facts[end.subject].stored):
+                self.gains("source-starts", pair, change, among(facts, "taken", pair))
+        for other in self.network.streams:
+            if other.republish_transform:
+                pair = name, other.name
+                self._stop(change, "republish-escapes", other.name, "caught", pair)
+        self.gains("stored-twice", (name,), change, among(facts, "repeated", name))
+        for side, ends in enumerate((before, after)):
+            for end, percent in ends:
+                for other, stored in facts[end.subject].stored:
+                    if other == name and end.subject is not None:
+                        text = end.subject if stored is None else stored
+                        self.stored[name, side][text][row.subject] += percent * row.messages
+                        of = (self.current, self.candidate)[side].numbers(end)
+                        numbers = self.numbers[name, side, text]
+                        self.numbers[name, side, text] = max(numbers, of)
+
+    def _stop(self, change: Change, code: str, where: str, how: str, what: Hashable) -> None:
+        """Tallies what no longer happens to messages that a stream still stores.
+
+        Args:
+            change: the messages.
+            code: of the finding.
+            where: the stream that must store them, or republish them if others catch them there.
+            how: the fact, such as `taken`.
+            what: what must be in that fact.
+        """
+        facts = change.facts
+
+        def stops(end: Outcome) -> bool | None:
+            fact = facts[end.subject]
+            stores = where in (fact.republished if how == "caught" else dict(fact.stored))
+            return (stores and what not in getattr(fact, how)) or None
+
+        if any(what in getattr(facts[end.subject], how) for end, _ in change.before):
+            self.gains(code, what if isinstance(what, tuple) else (what,), change, stops)
+
     def _carries(self, row: CensusRow, code: str) -> bool:
         """Whether a message carries what a finding is about, if any message does."""
         word = CARRIED_WITH.get(code)
         are_known = any(word in (one.carries or "").split() for one in self.rows)
         return not are_known or word in (row.carries or "").split()
 
-    def _headers(
-        self, row: CensusRow, before: Ends, after: Ends, facts: dict[str | None, Facts]
-    ) -> None:
+    def _headers(self, change: Change) -> None:
+        row, before, after, facts = change
         carries = (row.carries or "").split()
         known = {end.subject for end, _ in before}
         held = {name for end, _ in before for name in facts[end.subject].captured}
