@@ -5,19 +5,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from nats_transform.accounts.sharing import SharedStream
-from nats_transform.config.permissions import User
 from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.mappings.subject import encode
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.run import dry_run as dry_run_of_parts
 from nats_transform.migration.tables.census import CensusPart, added_up
-from nats_transform.streams.consumer import Consumer
-from nats_transform.streams.stream import StreamConfig
 
 
 class CensusRow(NamedTuple):
@@ -75,29 +71,21 @@ def dry_run(
     candidate: AccountMappings,
     current: AccountMappings | None = None,
     *,
-    streams: Sequence[StreamConfig] = (),
-    consumers: Sequence[Consumer] = (),
-    users: Sequence[User] = (),
-    clusters: Sequence[str] = (),
-    shared: Sequence[SharedStream] = (),
     stream: str = "",
     named: Mapping[str, Mapping[str, int]] | None = None,
     leaf_node: AccountMappings | None = None,
+    **parts: Sequence[Any],
 ) -> DryRun:
-    """What a candidate would do to the subjects of a census; see `Question`."""
+    """What a candidate would do to the subjects of a census; see `Question`, also for the parts."""
     question = Question(
         candidate,
         current or AccountMappings(()),
-        tuple(streams),
-        tuple(consumers),
-        tuple(users),
-        tuple(clusters),
-        tuple(shared),
-        (stream,),
+        archived=(stream,),
         named={
             header: part_of(CensusRow(text, None, count) for text, count in texts.items())
             for header, texts in (named or {}).items()
         },
         leaf_node=leaf_node,
+        **{name: tuple(part) for name, part in parts.items()},
     )
     return of_question(census, question)
