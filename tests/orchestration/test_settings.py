@@ -1,10 +1,11 @@
-"""The YAML of a component: text arrives as it is, and mistakes are told with line and cure."""
+"""The YAML of a component: all of it arrives as it is, mistakes are told with line and cure."""
 
 from __future__ import annotations
 
 import re
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,10 +13,14 @@ from dagster.components import AssetAttributesModel
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import DumpColumns, IngestSettings
+from jobs.settings.warehouse import Warehouse
 from orchestration.archive import Archive
 from orchestration.archive_source import ArchiveSource
 from orchestration.components import SubjectArchive, SubmittedJob
 from orchestration.settings import YamlPart
+from tests.support.files import save_context
 from tests.support.saying import mistakes, saying
 
 pytestmark = pytest.mark.dagster
@@ -149,3 +154,57 @@ def test_off_needs_no_quotes() -> None:
     for written, acts in (("off", False), ("'off'", False), ("stale_days", True)):
         archive = Archive.resolve_from_yaml(f"{ARCHIVE}automation: {written}\n")
         assert (stale_days(archive) is not None) == acts
+
+
+CONNECTION = {
+    "creds": Path("a.creds"), "nkey": Path("a.nk"), "user": "u", "password": "p", "token": "t",
+    "tls_ca": Path("ca.pem"), "tls_cert": Path("c.pem"), "tls_key": Path("k.pem"), "domain": "hub",
+    "tls_first": True, "js_api_prefix": "$JS.hub.API", "inbox_prefix": "_IN",
+}  # fmt: skip
+COLUMNS = {
+    f"{name}_column": f"my_{name}"
+    for name in ("subject", "seq", "time", "cluster", "headers", "data")
+}
+
+
+def ingest_of(source: ArchiveSource) -> IngestSettings:
+    """What the ingest of a day gets."""
+    day = date(2026, 3, 1)
+    return source.ingest_settings("S", Warehouse(), (day, day), "run")
+
+
+@pytest.mark.parametrize("kind", ["backup", "parquet", "jsonl"])
+def test_files(kind: str) -> None:
+    place: Any = Path("folder")
+    settings = ingest_of(ArchiveSource(**{kind: place}, cluster="east"))
+    assert Path(getattr(settings, kind)) == place
+    assert settings.server is None
+    assert settings.cluster == "east"
+
+
+def test_every_setting_of_a_connection_arrives() -> None:
+    source = ArchiveSource(server="nats://h", **CONNECTION)
+    server = ingest_of(source).server
+    assert server == NatsSettings.model_validate({"servers": "nats://h"} | CONNECTION)
+    assert source.nats.settings == server  # of the resource `NAME_nats`
+    # Timeouts stay as they are, and `creds` names the file; everything else an archive can say.
+    assert CONNECTION.keys() == NatsSettings.model_fields.keys() - {
+        "servers", "context", "credentials", "connect_timeout", "patience"
+    }  # fmt: skip
+
+
+def test_a_context_is_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    save_context(tmp_path, "x", url="nats://x", token="t", tls_first=True)  # noqa: S106
+    source = ArchiveSource(context="x", domain="hub")
+    server = ingest_of(source).server
+    wanted = {"servers": "nats://x", "token": "t", "tls_first": True, "domain": "hub"}
+    assert server == NatsSettings.model_validate(wanted)
+    assert source.nats.settings == server
+
+
+def test_every_column_of_a_dump_arrives() -> None:
+    source = ArchiveSource(parquet=Path("x"), first_seq=7, data_encoding="base64", **COLUMNS)
+    columns = ingest_of(source).columns
+    given = {name.removesuffix("_column"): value for name, value in COLUMNS.items()}
+    assert columns == DumpColumns(first_seq=7, data_encoding="base64", **given)
