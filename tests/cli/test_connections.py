@@ -79,8 +79,7 @@ def made(server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("transform", "--stream", "ORDERS", "--mapping", "new.conf"),
             ("plan", *CENSUS, *FILES["plan"], "--out", "plan"),
         ):
-            code, out, err = nats_transform(*line)
-            assert code == 0, out + err
+            printed(*line)
     return folder
 
 
