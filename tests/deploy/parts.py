@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-import urllib.error
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -71,10 +71,7 @@ def ended_runs(url: str) -> list[dict[str, Any]]:
 def until(found: Callable[[], Any]) -> Any:
     """What a function gives once it gives something."""
     while True:
-        try:
-            value = found()
-        except (OSError, urllib.error.URLError):
-            value = None
-        if value:
-            return value
+        with suppress(OSError):
+            if value := found():
+                return value
         time.sleep(0.5)  # pytest's timeout ends it
