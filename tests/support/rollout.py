@@ -11,6 +11,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import secrets
 import signal
 import threading
@@ -39,6 +40,7 @@ from nats_transform.plan.model import Plan, Step
 from tests.support.censuses import census_file
 from tests.support.clients import settled
 from tests.support.command import nats_transform
+from tests.support.files import write_files
 from tests.support.spark_cluster import free_port
 
 _ALL = slice(None)
@@ -150,22 +152,18 @@ class Site:
         """Save what there is, and plan the move of `orders.*` to `shop.orders.*`."""
         seen = {subject.encode(): 9 for subject in SUBJECTS}
         census = census_file(self.folder / "census.parquet", seen)
-        for kind, names in (
-            ("stream", ["ORDERS", f"KV_{BUCKET}"]),
-            ("consumer", [f"ORDERS.{name}" for name in CONSUMERS]),
-        ):
-            (self.folder / f"{kind}s").mkdir()
-            for name in names:
-                info = json.dumps(self.ask(f"{kind.upper()}.INFO.{name}"))
-                (self.folder / f"{kind}s" / f"{name}.json").write_text(info)
-        new = self.folder / "new.conf"
-        new.write_text('accounts { SHOP { mappings { "orders.*": "shop.orders.$1" } } }')
+        new = 'accounts { SHOP { mappings { "orders.*": "shop.orders.$1" } } }'
+        files = {"new.conf": new}
+        for name in ("ORDERS", f"KV_{BUCKET}"):
+            files[f"streams/{name}.json"] = self.ask(f"STREAM.INFO.{name}")
+        for name in CONSUMERS:
+            files[f"consumers/ORDERS.{name}.json"] = self.ask(f"CONSUMER.INFO.ORDERS.{name}")
+        write_files(self.folder, files)
         code, out, err = nats_transform(
-            "plan", "--census", str(census), "--candidate", str(new), "--account", "SHOP",
-            "--streams", str(self.folder / "streams"),
-            "--consumers", str(self.folder / "consumers"),
-            "--permissions", str(self.configs[0]), "--stages", "50,100",
-            "--out", str(self.folder / "plan"), *more,
+            "plan", "--census", census, "--candidate", self.folder / "new.conf",
+            "--account", "SHOP", "--streams", self.folder / "streams",
+            "--consumers", self.folder / "consumers", "--permissions", self.configs[0],
+            "--stages", "50,100", "--out", self.folder / "plan", *more,
         )  # fmt: skip
         assert code == 0, out + err
 
@@ -294,10 +292,8 @@ def reload(server: NatsServer) -> None:
 
 def monitor(server: NatsServer) -> str:
     """The URL of the monitoring port of a server."""
-    for line in server.log.read_text().splitlines():
-        if "Starting http monitor on" in line:
-            return f"http://{line.rsplit(' ', 1)[1]}"
-    raise AssertionError("no monitoring port")
+    started = re.search(r"Starting http monitor on (\S+)", server.log.read_text())
+    return f"http://{started[1]}"
 
 
 @contextmanager
