@@ -15,7 +15,7 @@ from nats_transform.config import load
 from nats_transform.errors import InvalidConfig, sentence
 from nats_transform.lint.findings import CODES, PAGE
 from tests.cases import load as load_cases
-from tests.support.command import nats_transform, printed
+from tests.support.command import nats_transform, printed, refused
 from tests.support.files import write_files
 from tests.support.jwt_signing import claims, new_key, token
 from tests.support.saying import pattern_of
@@ -240,8 +240,8 @@ def test_mappings_of_other_accounts_do_not_pass_unseen(folder: Path) -> None:
     """A server shows the streams of one account, which is `$G` if none is named."""
     (folder / "a.conf").write_text("accounts { A { mappings { foo: '' } } }")
     told = sentence("account-without-mappings", name="'$G'", listed="'A'")
-    refused = (2, "", f"nats-transform: a.conf: {told}\n")
-    assert run("a.conf", "--server", "nats://127.0.0.1:1") == refused
+    line = refused("check", "a.conf", "--server", "nats://127.0.0.1:1")
+    assert line == f"nats-transform: a.conf: {told}\n"
 
 
 def test_an_account_is_seen_with_those_that_import_from_it(folder: Path) -> None:
@@ -272,13 +272,12 @@ def test_two_streams_of_one_name_are_refused(folder: Path) -> None:
     moved = STREAM | {"subjects": ["orders.*.new"]}
     write_files(folder, {"1.json": STREAM, "2.json": moved})
     clash = sentence("stream-twice", stream="ORDERS", places="1.json")
-    refused = (2, "", f"nats-transform: 2.json: {clash}\n")
-    assert run("a.conf", "1.json", "2.json") == refused
+    told = refused("check", "a.conf", "1.json", "2.json")
+    assert told == f"nats-transform: 2.json: {clash}\n"
     (folder / "shown").mkdir()
     (folder / "1.json").rename(folder / "shown" / "1.json")
-    clash = clash.replace("1.json", "2.json")
-    refused = (2, "", f"nats-transform: shown: {clash}\n")
-    assert run("a.conf", "2.json", "--streams", "shown") == refused
+    told = refused("check", "a.conf", "2.json", "--streams", "shown")
+    assert told == f"nats-transform: shown: {clash.replace('1.json', '2.json')}\n"
 
 
 def test_several_files_are_held_against_each_other(folder: Path) -> None:

@@ -46,17 +46,10 @@ def publish(server: NatsServer, stream: str, subjects: Sequence[str]) -> None:
 
 def dump(folder: Path, subjects: Sequence[str]) -> str:
     """A Parquet dump with a message on each subject."""
-    noon = datetime(2026, 11, 30, 12, tzinfo=UTC)
-    table = pa.table(
-        {
-            "seq": range(1, len(subjects) + 1),
-            "subject": subjects,
-            "ts": pa.array([noon] * len(subjects), pa.timestamp("us", "UTC")),
-        }
-    )
-    path = folder / "dump.parquet"
-    pq.write_table(table, path)
-    return str(path)
+    noon, count = datetime(2026, 11, 30, 12, tzinfo=UTC), len(subjects)
+    columns = {"seq": range(1, count + 1), "subject": subjects, "ts": [noon] * count}
+    pq.write_table(pa.table(columns), folder / "dump.parquet")
+    return str(folder / "dump.parquet")
 
 
 def test_ingest_and_transform_in_a_process_of_their_own(folder: Path) -> None:

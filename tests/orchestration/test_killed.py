@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import dagster as dg
@@ -163,7 +164,8 @@ def test_a_killed_run_is_seen_and_can_be_retried(bare_project: Project) -> None:
     assets = [["east", asset] for asset in ("messages", "transformed_messages")]
     with webserver(bare_project) as server:
         run = server.launch(assets, {"dagster/partition": DAY_KEYS[0]})
-        while not _is_transforming(instance, run):
+        starts = partial(instance.all_logs, run, of_type=dg.DagsterEventType.STEP_START)
+        while not any(log.step_key == "east__transformed_messages" for log in starts()):
             assert server.status(run) != "FAILURE"
             time.sleep(0.1)
         logs = instance.all_logs(run, of_type=dg.DagsterEventType.ENGINE_EVENT)
@@ -177,8 +179,3 @@ def test_a_killed_run_is_seen_and_can_be_retried(bare_project: Project) -> None:
     # What was done before the kill was not done again.
     made = instance.all_logs(retry, of_type=dg.DagsterEventType.STEP_START)
     assert [log.step_key for log in made] == ["east__transformed_messages"]
-
-
-def _is_transforming(instance: dg.DagsterInstance, run: str) -> bool:
-    started = instance.all_logs(run, of_type=dg.DagsterEventType.STEP_START)
-    return any(log.step_key == "east__transformed_messages" for log in started)

@@ -5,25 +5,23 @@ from __future__ import annotations
 import pytest
 
 from tests.support.dagster_processes import BIN, environment
-from tests.support.dagster_project import DAY_KEYS, Project
+from tests.support.dagster_project import ASSETS, DAY_KEYS, Project
 from tests.support.programs import output_of
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
-
-MADE = ("mapping_version", "messages", "subject_census", "transformed_messages", "weight_audit")
 
 
 @pytest.mark.slow
 def test_through_spark_connect_the_digest_is_the_same(project: Project) -> None:
     """All assets, from the same file of messages."""
     project.add("east", count=60)
-    project.made("east", MADE[:-1])
+    project.made("east", ASSETS[:-1])
     here = project.published()
     (project.defs_folder.parent / "warehouse").rename(project.root / "here")
 
     # By a process: PySpark's functions are for one kind of session in each.
     materialize(project, ["mapping_version"])
-    materialize(project, MADE[1:], "--partition-range", "...".join(DAY_KEYS))
+    materialize(project, ASSETS[1:], "--partition-range", "...".join(DAY_KEYS))
 
     there = project.published()
     assert there["run-id"] != here["run-id"]
