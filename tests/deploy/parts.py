@@ -29,6 +29,7 @@ attributes:
   tolerance: 20
   nightly: {{ cron: "* * * * *", timezone: UTC, days: 1 }}
 """
+ENDED = ("SUCCESS", "FAILURE")
 RUNS = """{ runsOrError(limit: 50) { ... on Runs { results {
   runId status jobName tags { key value }
 } } } }"""
@@ -61,11 +62,6 @@ def runs_that(url: str, *statuses: str) -> list[dict[str, Any]]:
         for run in runs
         if run["status"] in statuses
     ]
-
-
-def ended_runs(url: str) -> list[dict[str, Any]]:
-    """The runs that are over."""
-    return runs_that(url, "SUCCESS", "FAILURE")
 
 
 def until(found: Callable[[], Any]) -> Any:
