@@ -7,7 +7,6 @@ what a model of a few dictionaries says, and no step may touch a file of another
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import json
@@ -42,18 +41,14 @@ from pyspark.sql import SparkSession
 
 from jobs.errors import JobError, NoTable
 from jobs.ingest import ingest
-from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
-from jobs.jetstream.reader import read_range
-from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.maintain import maintain
 from jobs.replay import replay
-from jobs.session import SessionOnDemand, Spark
+from jobs.session import Spark
 from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.replay import ReplaySettings
-from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
@@ -61,8 +56,10 @@ from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.tables import open_table
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.mappings.subject import decode, encode
+from tests.support.jobs import HERE
 from tests.support.refused import refused
 from tests.support.saying import says
+from tests.support.stream_backups import messages_of, state_of_stream
 from tests.support.streams import Stream, new_stream
 
 pytestmark = pytest.mark.server
@@ -242,18 +239,17 @@ class Archives(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 9))
     def replays(self, pick: int) -> None:
         """The target of a mapping has each message once, whichever warehouses replay into it."""
-        there = [(place, name) for place in self.held for name in self.held[place].transformed]
-        if not there:
+        known = [(place, name) for place in self.held for name in self.held[place].transformed]
+        if not known:
             return
-        where, name = sorted(there)[pick % len(there)]
+        where, name = sorted(known)[pick % len(known)]
         held = self.held[where]
         used = set(held.transformed[name].values())
         mapping = min(used)
         target, sent = self.targets[name, mapping], self.replayed[name, mapping]
         nats = NatsSettings(servers=target.server.url)
-        given = ReplaySettings(
-            stream=name, warehouse=Warehouse(dir=where), to=target.name, server=nats
-        )
+        warehouse = Warehouse(dir=where)
+        given = ReplaySettings(stream=name, warehouse=warehouse, to=target.name, server=nats)
         with self.nothing_else_changes(where):
             if len(used) > 1:
                 with refused(JobError, "replay-several-versions", versions=2):
@@ -267,7 +263,9 @@ class Archives(RuleBasedStateMachine):
             one = held.messages[name][seq]
             subject, *_ = self._outcome(name, seq, one, mapping)
             sent[seq] = encode(subject), one.data
-        assert Counter(stored(nats, target.name)) == Counter(sent.values())
+        state = state_of_stream(target.server.url, target.name)
+        there = messages_of(target.server.url, state)
+        assert Counter((row["subject"], row["data"]) for row in there) == Counter(sent.values())
 
     @rule(place=st.integers(0, 9), later=st.sampled_from([0, 2, 30]))
     def maintains(self, place: int, later: int) -> None:
@@ -322,11 +320,8 @@ class Archives(RuleBasedStateMachine):
 
     def _files(self, but: Path) -> dict[str, tuple[int, int]]:
         files = [file for file in self.root.rglob("*") if not file.is_relative_to(but)]
-        return {
-            str(file): (file.stat().st_size, file.stat().st_mtime_ns)
-            for file in files
-            if file.is_file()
-        }
+        found = {str(file): file.stat() for file in files if file.is_file()}
+        return {name: (one.st_size, one.st_mtime_ns) for name, one in found.items()}
 
     @invariant()
     def holds_what_it_must(self) -> None:
@@ -458,26 +453,6 @@ class KilledArchives(Archives):
         return before
 
 
-def stored(nats: NatsSettings, stream: str) -> list[tuple[bytes, bytes]]:
-    """Subject and payload of each message of a stream."""
-
-    async def read() -> list[tuple[bytes, bytes]]:
-        async with connection(nats) as client:
-            state = await stream_state(client, stream)
-        batches = read_range(nats, JetStreamSettings(stream=stream), 1, state.last, state)
-        return [
-            pair
-            async for batch in batches
-            for pair in zip(
-                batch.column("subject").view("binary").to_pylist(),
-                batch.column("data").to_pylist(),
-                strict=True,
-            )
-        ]
-
-    return asyncio.run(read())
-
-
 def rows(place: Path, spec: TableSpec, *names: str) -> Iterator[tuple[Any, ...]]:
     """The rows of a table as any reader has them; none if there is no table yet."""
     if not place.exists():
@@ -527,8 +502,7 @@ def run(
 
 def test_a_short_history(nats_server: NatsServer) -> None:
     """Without Spark, as little data is worked on."""
-    on_demand = SessionOnDemand(SparkSettings())
-    assert run(Archives, on_demand, nats_server, examples=2, steps=8) >= 8
+    assert run(Archives, HERE, nats_server, examples=2, steps=8) >= 8
 
 
 @pytest.mark.slow

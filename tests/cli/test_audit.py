@@ -16,7 +16,7 @@ from jobs.settings.warehouse import Warehouse
 from nats_transform.config import load_mappings
 from tests.support.archive import archive, message
 from tests.support.command import nats_transform, printed, refused
-from tests.support.saying import saying, says
+from tests.support.saying import mistakes, says
 
 MAPPING = """mappings {
   "shop.*": [{ destination: "v1.$1", weight: 50% }, { destination: "v2.$1", weight: 50% }]
@@ -156,39 +156,7 @@ def test_moments_of_git(audit, folder: Path) -> None:
     assert "  2025-11-30 00:16 to ...  version" in out
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        ("--in-force 2025-11-30=x.conf", saying("no-time-zone")),
-        ("--in-force yesterday=x.conf", saying("not-a-moment", value="yesterday")),
-        ("--in-force x.conf", saying("not-a-moment-and-file", value="x.conf")),
-        (
-            "--in-force 2025-11-30T01:00Z=a --in-force 2025-11-30T01:00Z=b",
-            saying("in-force-out-of-order"),
-        ),
-        (
-            "--in-force 2025-11-30T01:00Z..2025-11-30T03:00Z=a --in-force 2025-11-30T02:00Z=b",
-            saying("in-force-overlap", pair="'a' and 'b'"),
-        ),
-        (
-            "--in-force 2025-11-30T01:00Z..2025-11-30T02:00Z=a --in-force 2025-11-30T03:00Z=b",
-            saying("in-force-gap", pair="'a' and 'b'"),
-        ),
-        ("--in-force 2025-11-30T02:00Z..2025-11-30T01:00Z=a", saying("in-force-ends-early")),
-        ("--since 0001-01-01T00:00+14:00", "'--since': " + saying("moment-out-of-range")),
-        ("--since yesterday", "'--since': " + saying("not-a-moment", value="yesterday")),
-        ("--until 2999-01-01T00:00Z", saying("window-in-future")),
-        (
-            "--since 2025-11-01T00:00Z",
-            saying("window-too-early", begins="before the archive of OUT begins (2025-11-30)"),
-        ),
-        (
-            "--in-force 2025-11-01T00:00Z=plain.conf --in-force 2025-11-02T00:00Z=mapping.conf",
-            saying("mapping-replaced-earlier", until="2025-11-02 00:00 UTC"),
-        ),
-        ("--published beat 5 --since 2025-11-30T00:00Z", saying("counts-without-moments")),
-    ],
-)
+@pytest.mark.parametrize(("args", "said"), mistakes("audit"))
 def test_times_that_cannot_be_are_one_line(audit, args: str, said: str) -> None:
     assert re.search(said, audit("OUT", "--observed", *args.split(), fails=True))
 

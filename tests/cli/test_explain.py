@@ -15,7 +15,7 @@ from nats_transform.errors import sentence
 from nats_transform.lint.findings import CODES, PAGE
 from nats_transform.migration import ALL
 from tests.support.censuses import census_file
-from tests.support.command import nats_transform, printed, refused
+from tests.support.command import document, nats_transform, printed, refused
 from tests.support.files import write_files
 from tests.support.jobs import dumped
 
@@ -52,12 +52,12 @@ def codes(example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch) -> li
         census_file(folder / "census.parquet", counts)
     _, out, err = nats_transform(command, *rest, "--json")
     assert not err, err
-    document = json.loads(out)
+    found = json.loads(out)
     if command == "plan":
-        return [one["code"] for one in document["blocked"]]
+        return [one["code"] for one in found["blocked"]]
     if command == "audit":
-        return [document["verdict"].replace(" ", "-")]
-    return [one["code"] for one in document["findings"]]
+        return [found["verdict"].replace(" ", "-")]
+    return [one["code"] for one in found["findings"]]
 
 
 def archive(example: Example, folder: Path) -> None:
@@ -118,8 +118,7 @@ def test_the_explanation_of_a_code() -> None:
     assert "      shop: [ { destination: shop.v1, weight: 90% }, " in out
     assert out.endswith(f"\n{PAGE}#check-remainder-kept\n")
     assert out == printed("explain", "check-remainder-kept")
-    document = json.loads(printed("explain", "remainder-kept", "--json"))
-    (one,) = document["explanations"]
+    (one,) = document("explain", "remainder-kept")["explanations"]
     assert (one["code"], one["severity"], one["page"]) == ("remainder-kept", "warning", rule.page)
 
 

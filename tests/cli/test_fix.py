@@ -15,9 +15,10 @@ from jobs.jetstream.process import nats_server
 from nats_transform import Transform
 from nats_transform.config.cure import CURED, cured_destination, cured_text
 from nats_transform.errors import sentence
+from tests.cases import load
 from tests.cli.test_explain import lay_out
 from tests.conformance.client import Client
-from tests.support.command import nats_transform, printed, refused
+from tests.support.command import document, nats_transform, printed, refused
 
 CONF = """# ours
 mappings {
@@ -57,44 +58,23 @@ def test_a_diff_shows_no_secret(folder: Path, text: str) -> None:
     [
         ("a.conf", CONF, CURED_CONF),
         ("crlf.conf", CONF.replace("\n", "\r\n"), CURED_CONF.replace("\n", "\r\n")),
-        (
-            "accounts.conf",
-            'accounts { A { maps: { k.*: "l.{{right(1,-1)}}.é" } }, B {} } # k\n',
-            'accounts { A { maps: { k.*: "l.{{wildcard(1)}}.é" } }, B {} } # k\n',
-        ),
-        (
-            "variable.conf",
-            'TO: "b.{{left(1,0)}}"\nmappings { "a.*": $TO, "c.*": $TO }\n',
-            'TO: "b.{{wildcard(1)}}"\nmappings { "a.*": $TO, "c.*": $TO }\n',
-        ),
-        (
-            "a.yaml",
-            "a.*: #\n- {subject: 'b.{{left(1,0)}}', weight: 50}\n- {subject: c, weight: 50}\n",
-            "a.*: #\n- {subject: 'b.{{wildcard(1)}}', weight: 50}\n- {subject: c, weight: 50}\n",
-        ),
-        (
-            "s.json",
-            '{"name": "S", "subjects": ["a.*.*"],\n'
-            ' "subject_transform": {"src": "a.*.*",  "dest": "b.$1.{{SplitFromLeft(2,0)}}"}}',
-            '{"name": "S", "subjects": ["a.*.*"],\n'
-            ' "subject_transform": {"src": "a.*.*",  "dest": "b.$1.{{wildcard(2)}}"}}',
-        ),
+        *load("cured.yaml"),
     ],
     ids=lambda value: value if value.endswith((".conf", ".yaml", ".json")) else "",
 )
 def test_only_the_destination_changes(folder: Path, name: str, before: str, after: str) -> None:
     (folder / name).write_bytes(before.encode())
-    found = {one["code"] for one in json.loads(run(name, "--json")[1])["findings"]}
+    found = {one["code"] for one in document("check", name)["findings"]}
     assert found & CURED
-    shown = json.loads(run(name, "--diff", "--json")[1])["diff"]
+    shown = document("check", name, "--diff")["diff"]
     assert (folder / name).read_bytes() == before.encode()
     out = printed("check", name, "--fix")
     assert (folder / name).read_bytes() == after.encode()
     assert out.startswith(f"{shown}\n")
     assert shown.startswith(f"--- {name}\n+++ {name}\n@@ ")
-    left = json.loads(run(name, "--json")[1])["findings"]
+    left = document("check", name)["findings"]
     assert {one["code"] for one in left} == found - CURED
-    assert json.loads(run(name, "--fix", "--json")[1])["diff"] == ""
+    assert document("check", name, "--fix")["diff"] == ""
 
 
 @pytest.mark.parametrize(
@@ -145,11 +125,10 @@ FOUND_BY_CHECK = [one for one in explanations() if one.command == "check"]
 def test_what_has_another_cure_is_left_alone(folder: Path, one: Explanation) -> None:
     files = lay_out(one.has, folder)
     _, *arguments = one.has.command.split()
-    _, out, _ = run(*arguments, "--fix", "--json")
-    document = json.loads(out)
-    codes = {finding["code"] for finding in document["findings"]}
+    found = json.loads(run(*arguments, "--fix", "--json")[1])
+    codes = {finding["code"] for finding in found["findings"]}
     assert (one.code in codes) is (one.code not in CURED)
-    assert bool(document["diff"]) is (one.code in CURED)
+    assert bool(found["diff"]) is (one.code in CURED)
     same = [(folder / name).read_text() == text for name, text in files.items()]
     assert all(same) is (one.code not in CURED)
 
@@ -166,8 +145,8 @@ def test_what_cannot_be_changed_for_sure_stays(folder: Path) -> None:
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
-        out = printed("check", name, "--fix", "--json")
-        assert [one["code"] for one in json.loads(out)["findings"]] == ["size-without-effect"]
+        found = document("check", name, "--fix")["findings"]
+        assert [one["code"] for one in found] == ["size-without-effect"]
         assert (folder / name).read_text() == text
     assert (folder / "included.conf").read_text() == included
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +14,9 @@ import yaml
 
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.client import Client
-from tests.support.command import nats_transform, printed, refused
+from tests.support.command import document, nats_transform, printed, refused
 from tests.support.files import save_context
-from tests.support.saying import saying, says
+from tests.support.saying import mistakes, says
 from tests.support.terminal import on_a_terminal
 from tests.test_review import ROOT, run_step, steps
 
@@ -84,9 +84,7 @@ def test_with_a_context_the_next_command_and_the_workflow_find_the_same(
     assert all(Path(name).is_file() for name in written)
     assert out.endswith("\nnext: nats-transform dry-run\n")
 
-    code, out, err = nats_transform("dry-run", "--json")
-    assert (code, err) == (1, "")
-    live = json.loads(out)
+    live = document("dry-run", code=1)
     assert live["summary"]["messages"] == (2 if stream else 3)
     codes = [finding["code"] for finding in live["findings"]]
     assert codes[0] == "not-captured"
@@ -126,7 +124,7 @@ def test_the_archive_names_the_server(folder: Path, server: NatsServer) -> None:
 
 
 def test_without_a_server_the_workflow_checks_the_file(folder: Path) -> None:
-    assert json.loads(printed("init", "--candidate", "new.conf", "--json")) == {
+    assert document("init", "--candidate", "new.conf") == {
         "files": ["nats-transform.toml", str(WORKFLOW)],
         "next": "nats-transform check new.conf",
     }
@@ -161,25 +159,12 @@ def test_what_the_server_shows_overwrites_nothing(
     assert sorted(path.name for path in folder.iterdir()) == sorted(["new.conf", there])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ((), saying("init-without-terminal")),
-        (("--candidate", "none.conf"), saying("init-without-file", file="'none.conf'")),
-        (("--candidate", "../above.conf"), saying("init-file-elsewhere", file="../above.conf")),
-        (("--candidate", "a b.conf"), saying("init-name", name="'a b.conf'")),
-        (("--candidate", "${{x}}.conf"), saying("init-name", name="'${{x}}.conf'")),
-        (("--candidate", "new.conf", "--stream", "a b"), saying("init-name", what="the stream")),
-        (("--candidate", "new.conf", "--dagster"), saying("init-without-stream")),
-    ],
-)
-def test_what_is_wrong_is_told_in_a_line(
-    arguments: tuple[str, ...], told: str, folder: Path
-) -> None:
+@pytest.mark.parametrize(("arguments", "told"), mistakes("init"))
+def test_what_is_wrong_is_told_in_a_line(arguments: str, told: str, folder: Path) -> None:
     for name in ("../above.conf", "a b.conf", "${{x}}.conf"):
         (folder / name).write_text(MAPPING)
     before = sorted(folder.rglob("*"))
-    assert re.search(told, refused("init", *arguments))
+    assert re.search(told, refused("init", *shlex.split(arguments)))
     assert sorted(folder.rglob("*")) == before
 
 

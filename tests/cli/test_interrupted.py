@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.jobs import dumped
 from tests.support.programs import SCRIPT, ended, in_python
+from tests.support.spark_cluster import children, family
 
 Moment = Callable[[subprocess.Popen[str], Path], bool]
 
@@ -42,15 +43,7 @@ def spark_is_gone(process: subprocess.Popen[str], warehouse: Path) -> bool:
 
 
 def virtual_machines(process: subprocess.Popen[str]) -> list[int]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[2]) == process.pid and (folder / "comm").read_text() == "java\n":
-                found.append(int(folder.name))
-        except OSError:  # it has just ended
-            continue
-    return found
+    return children(family(process.pid), b"/bin/java")
 
 
 # Python imports it before it runs a program: it sends Ctrl-C before the nth import of the command.

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,11 +18,13 @@ from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
 from tests.conformance.client import Client
+from tests.support.command import document, printed, refused
 from tests.support.command import nats_transform as run
-from tests.support.command import printed, refused
 from tests.support.configs import HALVES
+from tests.support.exporting import Exporting, consumer
+from tests.support.jobs import dumped
 from tests.support.programs import SCRIPT, ended
-from tests.support.saying import saying, says
+from tests.support.saying import mistakes, says
 
 pytestmark = pytest.mark.server
 
@@ -33,12 +34,6 @@ def folder(folder: Path) -> Path:
     """An empty current folder with a mapping."""
     (folder / "mapping.conf").write_text(HALVES)
     return folder
-
-
-def document(*args: str) -> Any:
-    out = printed(*args, "--json")
-    assert out.count("\n") == 1
-    return json.loads(out)
 
 
 def publish(server: NatsServer, stream: str, subjects: Sequence[str]) -> None:
@@ -51,17 +46,10 @@ def publish(server: NatsServer, stream: str, subjects: Sequence[str]) -> None:
 
 def dump(folder: Path, subjects: Sequence[str]) -> str:
     """A Parquet dump with a message on each subject."""
-    noon = datetime(2026, 11, 30, 12, tzinfo=UTC)
-    table = pa.table(
-        {
-            "seq": range(1, len(subjects) + 1),
-            "subject": subjects,
-            "ts": pa.array([noon] * len(subjects), pa.timestamp("us", "UTC")),
-        }
-    )
-    path = folder / "dump.parquet"
-    pq.write_table(table, path)
-    return str(path)
+    noon, count = datetime(2026, 11, 30, 12, tzinfo=UTC), len(subjects)
+    columns = {"seq": range(1, count + 1), "subject": subjects, "ts": [noon] * count}
+    pq.write_table(pa.table(columns), folder / "dump.parquet")
+    return str(folder / "dump.parquet")
 
 
 def test_ingest_and_transform_in_a_process_of_their_own(folder: Path) -> None:
@@ -145,32 +133,13 @@ def test_the_warehouse_of_the_environment(folder: Path, monkeypatch: pytest.Monk
     assert (folder / "here").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        ("--parquet none", "none"),
-        ("--jsonl mapping.conf", "mapping.conf"),
-        ("--server nats://127.0.0.1:1", saying("server-not-reached", reason="Connection refused")),
-        ("--server http://127.0.0.1:1", saying("server-scheme", scheme="http")),
-        ("--server SERVER", saying("no-stream", stream="NONE")),
-        ("--server SERVER --from-stream EMPTY", saying("stream-empty", stream="EMPTY")),
-        ("", saying("not-one-source")),
-        ("--server SERVER --parquet none", saying("not-one-source")),
-        ("--parquet none --since someday", saying("not-a-sequence-or-time", value="someday")),
-        ("--parquet none --since ²", saying("not-a-sequence-or-time", value="²")),
-        (f"--parquet none --since {'9' * 20}", saying("sequence-too-large", largest=2**63 - 1)),
-        (f"--parquet none --since {'9' * 5000}", saying("sequence-too-large")),
-        ("--parquet none --since 0001-01-01T00:00:00+05:00", saying("moment-out-of-range")),
-        ("--parquet none --warehouse a --catalog b", "--warehouse or --catalog"),
-        ("--parquet none --master local --remote sc://b", "--master or --remote"),
-    ],
-)
+@pytest.mark.parametrize(("args", "told"), mistakes("ingest"))
 def test_what_cannot_be_ingested_is_one_line_and_leaves_nothing(
     nats_server: NatsServer, folder: Path, args: str, told: str
 ) -> None:
     if "EMPTY" in args:
         publish(nats_server, "EMPTY", [])
-    given = args.replace("SERVER", nats_server.url).split()
+    given = args.replace("SERVER", nats_server.url).replace("NINES", "9" * 5000).split()
     assert re.search(told, refused("ingest", "--stream", "NONE", *given))
     assert {entry.name for entry in folder.iterdir()} == {"mapping.conf"}
 
@@ -198,19 +167,7 @@ def test_a_warehouse_that_cannot_be_written(folder: Path) -> None:
     assert str(folder / "file") in line
 
 
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        ("--mapping none.conf", "none.conf"),
-        ("--mapping bad.conf", "bad.conf:1:"),
-        ("--mapping mapping.conf --account NONE", saying("no-account", name="'NONE'")),
-        ("--mapping accounts.conf", saying("account-without-mappings", listed="'A'")),
-        ("--mapping mapping.conf --day today", saying("not-a-day", value="today")),
-        ("--mapping mapping.conf --day 2026-11-30..2026-11-01", saying("days-end-early")),
-        ("--mapping mapping.conf", "messages"),
-        ("", "Missing option '--mapping'"),
-    ],
-)
+@pytest.mark.parametrize(("args", "told"), mistakes("transform"))
 def test_what_cannot_be_transformed_is_one_line_and_leaves_nothing(
     folder: Path, args: str, told: str
 ) -> None:
@@ -220,3 +177,64 @@ def test_what_cannot_be_transformed_is_one_line_and_leaves_nothing(
     if "accounts.conf" in args:
         assert re.search(told, refused("audit", "--stream", "ORDERS", *args.split()))
     assert not (folder / "warehouse").exists()
+
+
+def test_what_an_export_prints(tmp_path: Path) -> None:
+    made = Exporting(tmp_path, {"d": [{"subject": "b.x"}]}, d=consumer("d"), all=consumer())
+    common = ("export", "--stream", "S", "--warehouse", str(tmp_path / "warehouse"))
+    common += ("--original", str(made.backup))
+    out = printed(*common, "--untransformed", "--to-backup", str(tmp_path / "back"))
+    assert out.splitlines() == [
+        f"{tmp_path}/back: stream S with 5 messages",
+        "sequences 11 to 25, 10 of them without a message",
+        "subjects a.*, b.*, c.*, d",
+        "consumers all, d",
+        "digest " + out.split()[-1],
+    ]
+    given = ("--mapping", str(made.mapping), "--to-backup", str(tmp_path / "new"))
+    found = document(*common, *given, code=1)
+    assert (found["messages"], found["consumers"]) == (5, ["all"])
+    assert [finding["code"] for finding in found["findings"]] == ["consumer"]
+    assert says(refused(*common, *given), "new-backup-exists", place=f"{tmp_path}/new")
+
+
+def test_scattered_sequences_of_an_erasure_are_a_short_line() -> None:
+    rows = (
+        {"seq": n, "subject": f"shop.{n % 2}", "ts": "2025-11-30T10:00:00Z"} for n in range(1, 1001)
+    )
+    printed("ingest", "--stream", "S", "--jsonl", dumped(Path("dump.jsonl"), rows))
+    given = ("erase", "--stream", "S", "--subject", "shop.1")
+    (line,) = [line for line in run(*given)[1].splitlines() if "sequences" in line]
+    assert line.startswith("sequences 1-1, 3-3, 5-5, ")
+    assert line.endswith(", 39-39 (and 480 more), which no ingest brings back")
+    assert len(json.loads(run(*given, "--json")[1])["sequences"].split()) == 500
+
+
+def test_a_replay_is_refused_then_sent(nats_server: NatsServer) -> None:
+    rows = [
+        {"seq": 1, "ts": "2026-01-01T00:00:00Z", "subject": "old.a", "data": "1"},
+        {"seq": 2, "ts": "2026-01-01T00:00:01Z", "subject": "other \u001b[31m", "data": "2"},
+        {"seq": 3, "ts": "2026-01-01T00:00:02Z", "subject": "other", "data": "3"},
+    ]
+    dumped(Path("dump.jsonl"), rows)
+    Path("mapping.conf").write_text('mappings { "old.*": "new.$1" }')
+    with Client(nats_server.url) as client:
+        client.add_stream("TARGET", "new.>")
+    printed("ingest", "--stream", "S", "--jsonl", "dump.jsonl")
+    printed("transform", "--stream", "S", "--mapping", "mapping.conf")
+    replay = ("replay", "--stream", "S", "--to", "TARGET", "--server", nats_server.url)
+    for more in (("--dry-run",), ()):
+        code, out, _ = run(*replay, *more)
+        assert code == 1
+        assert "refused: 1 message has a subject that the protocol cannot carry" in out
+        assert "(other: stream TARGET does not capture it)" in out
+        assert "--allow skips" in out
+        assert "S into TARGET: nothing would be sent" in out
+        assert "\x1b" not in out
+    out = printed(*replay, "--fates", "mapped")
+    assert "S into TARGET: 1 message sent" in out
+    assert "TARGET holds 1 message" in out
+    found = document(*replay, "--allow", "skips")
+    assert (found["sent"], found["already"]) == (0, 1)
+    assert found["not_sent"] == {"captured": 1, "subject": 1}
+    assert run(*replay, "--fates", "lost")[0] == 2

@@ -22,7 +22,7 @@ from jobs.live_trace import live_trace
 from jobs.settings.connection import NatsSettings
 from orchestration.demo.clusters import _free_ports, clusters
 from tests.conformance.client import Client
-from tests.support.command import nats_transform, refused
+from tests.support.command import document, nats_transform, printed, refused
 from tests.support.hostile import HOSTILE, RAW
 from tests.support.impostor import INFO, Impostor, serving
 from tests.support.saying import saying, says
@@ -103,13 +103,11 @@ class Watched:
         server = ["--server", self.url(user, at), "--account", account]
         return ["trace", subject, "--live", *server, *options]
 
-    def run(self, subject: str, *options: str, **places: str) -> Any:
-        return nats_transform(*self.line(subject, *options, **places))
-
     def trace(self, subject: str, **places: str) -> dict[str, Any]:
-        code, out, err = self.run(subject, "--mapping", str(self.config), "--json", **places)
-        assert (code, err) == (0, ""), out + err
-        return dict(json.loads(out))
+        traced: dict[str, Any] = document(
+            *self.line(subject, "--mapping", str(self.config), **places)
+        )
+        return traced
 
     def delivered(self) -> list[str]:
         """The subjects of what subscribers got, but for talk with the servers."""
@@ -169,8 +167,7 @@ def test_it_shows_mapping_stream_import_and_egress(watched: Watched) -> None:
 
 
 def test_people_read_a_table(watched: Watched) -> None:
-    code, out, _ = watched.run("v2.x", "--mapping", str(watched.config))
-    assert code == 0
+    out = printed(*watched.line("v2.x", "--mapping", str(watched.config)))
     lines = [line.split() for line in out.splitlines()]
     assert lines[0][:3] == ["v2.x", "traced", "by"]
     assert lines[3][:2] == ["equal", "stream"]
@@ -221,18 +218,14 @@ def test_another_configuration_differs(
 ) -> None:
     other = tmp_path / "other.conf"
     other.write_text(f"accounts {{ {accounts} }}")
-    code, out, _ = watched.run(subject, "--mapping", str(other), "--json")
-    assert code == 1
-    found = [one for one in verdicts(json.loads(out)) if one[0] == hop]
+    line = watched.line(subject, "--mapping", str(other))
+    found = [one for one in verdicts(document(*line, code=1)) if one[0] == hop]
     assert found == [(hop, seen, "differs")]
-    assert "the servers differ" in watched.run(subject, "--mapping", str(other))[1]
+    assert "the servers differ" in printed(*line, code=1)
 
 
 def test_without_a_configuration_mappings_are_seen_and_streams_compared(watched: Watched) -> None:
-    code, out, _ = watched.run("near.x", "--json")
-    hops = verdicts(json.loads(out))
-    assert code == 0
-    assert hops[:2] == [
+    assert verdicts(document(*watched.line("near.x")))[:2] == [
         ("mapping", "v2.there.x", "seen"),
         ("stream", "V2 stores v2.there.x", "equal"),
     ]
@@ -243,11 +236,9 @@ def test_a_stream_that_refuses_differs(watched: Watched) -> None:
         config = {"name": "S", "subjects": ["s"]}
         assert "error" not in client.request("$JS.API.STREAM.CREATE.S", config)
         assert "error" not in client.request("$JS.API.STREAM.UPDATE.S", {**config, "sealed": True})
-        code, out, _ = nats_transform("trace", "s", "--live", "--server", server.url, "--json")
-        assert code == 1
-        assert ("stream", "S: invalid operation on sealed stream (10109)", "differs") in verdicts(
-            json.loads(out)
-        )
+        traced = document("trace", "s", "--live", "--server", server.url, code=1)
+    seen = "S: invalid operation on sealed stream (10109)"
+    assert ("stream", seen, "differs") in verdicts(traced)
 
 
 def test_acknowledgements_through_services_are_refused(tmp_path: Path) -> None:
@@ -290,11 +281,11 @@ def test_subscribers_alone_are_nothing_to_compare(tmp_path: Path) -> None:
     with nats_server(config) as server, Client(server.url, "some") as client:
         client.subscribe("a.*")
         client.flush()
-        line = ("--live", "--json", "--server", server.url.replace("//", "//shop:secret@"))
+        line = ("--live", "--server", server.url.replace("//", "//shop:secret@"))
         for subject, verdict in (("a.x", "seen"), ("a.y", "equal")):
-            code, out, _ = nats_transform("trace", subject, *line)
-            assert [one[2] for one in verdicts(json.loads(out))] == ["seen", verdict]
-            assert (code, json.loads(out)["is_equal"]) == (1, False)
+            traced = document("trace", subject, *line, code=1)
+            assert [one[2] for one in verdicts(traced)] == ["seen", verdict]
+            assert not traced["is_equal"]
 
 
 @pytest.mark.parametrize("subject", ["$JS.API.STREAM.DELETE.V1", "api.STREAM.DELETE.V1", "$SYS.X"])
@@ -430,13 +421,10 @@ def test_what_happens_behind_a_leaf_node_is_seen_and_not_compared(tmp_path: Path
         client.subscribe("c.*")
         client.flush()
         line = ("trace", "a.1", "--live", "--server", hub.url)
-        line += ("--mapping", str(tmp_path / "hub.conf"), "--json")
         for _ in range(300):
-            code, out, _ = nats_transform(*line)
-            traced = json.loads(out)
+            traced = document(*line, "--mapping", str(tmp_path / "hub.conf"))
             if len(traced["hops"]) > 1:
                 break
-        assert code == 0
         assert verdicts(traced) == [
             ("mapping", "b.1", "equal"),
             ("egress", "leaf node to leaf with b.1", "equal"),

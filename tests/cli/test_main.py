@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from nats_transform.errors import sentence
 from tests.support.command import nats_transform as invoke
 from tests.support.command import printed, refused
 from tests.support.programs import SCRIPT, ended, in_python, output_of, printed_in_python
+from tests.support.saying import mistakes
 
 
 def test_help_lists_every_command_with_its_use() -> None:
@@ -51,45 +53,9 @@ def test_a_subject_may_start_with_h() -> None:
     assert invoke("map", "*", "x.$1", "-h")[:2] == (0, "x.-h\n")
 
 
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    [
-        ("fly", " (see nats-transform --help)"),
-        ("dryrun", "; did you mean dry-run?"),
-        ("help", "; did you mean --help?"),
-        ("server mapping", "; did you mean map?"),
-    ],
-)
-def test_a_command_that_is_none(line: str, hint: str) -> None:
-    name, *more = line.split()
-    assert sentence("no-such-command", name=repr(name), hint=hint) in refused(name, *more)
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("map", "Missing argument 'SOURCE' (see"),
-        ("map a b --jsn", "No such option '--jsn' (see"),
-        (
-            "dry-run --config m",
-            "No such option '--config'; give --mapping FILE or --candidate FILE",
-        ),
-        ("trace a --candidate m", "No such option '--candidate'; give --mapping FILE"),
-        ("check --config m", "No such option '--config'; give the file without an option"),
-        ("check a --cluster", "Option '--cluster' requires an argument"),
-        (
-            "audit --tolerance 2%",
-            "Invalid value for '--tolerance': '2%' is not a number such as 2.5; leave the % out",
-        ),
-        (
-            "replay --stream S --to T --fates mapped,lots",
-            "Invalid value for '--fates': 'lots': Input should be 'mapped' or 'unmatched'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("line", "told"), mistakes("command"))
 def test_a_mistake_is_one_line_and_exit_2(line: str, told: str) -> None:
-    name, *more = line.split()
-    assert f"nats-transform {name}: {told}" in refused(name, *more)
+    assert re.search(told, refused(*line.split()))
 
 
 def test_a_transform_that_is_none() -> None:

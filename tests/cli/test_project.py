@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.command import nats_transform as invoke
 from tests.support.command import printed, refused
-from tests.support.saying import saying, says
+from tests.support.saying import mistakes, says
 
 TRANSFORM = ("transform", "--stream", "S", "--show-config")
 TOP = """warehouse = "archive"
@@ -127,59 +127,13 @@ def test_secrets_in_an_address_are_not_shown(option: str, given: str, expected: 
     assert found[option] == (f'"{expected}"', "command line")
 
 
-CONNECTION = ["server", "creds", "nkey", "user", "password", "token", "tlsca", "tlscert", "tlskey"]
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("seed = 7\nseeed = 8\n", saying("project-no-option", place=":2", key="'seeed'")),
-        ("[audti]\nseed = 7\n", saying("project-no-option", place=":1", key="'audti'")),
-        ("[audit]\ntolerence = 7\n", saying("project-no-option", hint="; did you mean tolerance?")),
-        ("[transform]\nby = 'hour'\n", saying("project-no-option", of=" of transform", key="'by'")),
-        ("qqqqqq = 1\n", saying("project-no-option", hint=" (see")),
-        ("seed = 'x'\n", "'x' is not a valid integer"),
-        ("seed = true\n", saying("project-must-be", place=":1", option="seed")),
-        ("seed = [1]\n", saying("project-must-be", place=":1", option="seed")),
-        ("[audit]\nobserved = 'yes'\n", saying("project-must-be", place=":2", option="observed")),
-        ("[audit]\npublished = ['a', 3]\n", saying("project-must-be", option="published")),
-        ("seed = \n", "nats-transform.toml: Invalid value .at line 1, column 8."),
-        *((f"{key} = 'x'\n", f":1: {key} cannot be in a project file") for key in CONNECTION),
-        ("[ingest]\nserver = 'x'\n", ":2: server cannot be in a project file"),
-        (
-            "[ingest]\ncontext = 'evil.json'\n",
-            ":2: context must be the name of a context that you have saved",
-        ),
-        ("[ingest]\ncontext = '../evil.json'\n", ":2: context must be the name of a context"),
-        ("[replay]\ncontext = '/x/evil'\n", ":2: context must be the name of a context"),
-        ("context = 'evil.json'\n", ":1: context must be the name of a context that you have sa"),
-        ("remote = 'sc://evil'\n", ":1: remote cannot be in a project file"),
-        ("master = 'spark://evil:7077'\n", ":1: master must be local or local"),
-        ("master = 'localhost:7077'\n", ":1: master must be local or local"),
-        ("[audit]\nremote = 'sc://evil'\n", ":2: remote cannot be in a project file"),
-        ("[dry-run]\nreport = '~/.bashrc'\n", saying("project-outside", option="report")),
-        ("[census-export]\nout = '/etc/x'\n", saying("project-outside", option="out")),
-        ("[dry-run]\nout = '../x'\n", saying("project-outside", option="out")),
-        ("[plan]\nout = 'link/x'\n", saying("project-outside", option="out")),
-        ("[plan-canary]\nreport = 'a://../../../x'\n", saying("project-outside", option="report")),
-        ("[export]\nto-backup = 'link'\n", saying("project-outside", option="to-backup")),
-        ("[demo]\ndir = '~'\n", saying("project-outside", option="dir")),
-        ("[maintain]\nretention = 0\n", ":2: retention cannot be in a project file"),
-        ("[maintain]\nremove-stream = 'S'\n", ":2: remove-stream cannot be in a project file"),
-        ("[maintain]\nremove-branch = 'b'\n", ":2: remove-branch cannot be in a project file"),
-        ("[replay]\nallow = ['limits']\n", ":2: allow cannot be in a project file"),
-        ("[replay]\nrewrite-headers = true\n", ":2: rewrite-headers cannot be in a project file"),
-        ("[verify]\nprobe = 'a.b'\n", ":2: probe cannot be in a project file"),
-        ("seed = 7\ntransform = 3\n", saying("project-no-option", key="'transform'")),
-        ('[audit]\nmapping = "a\\u0000b"\n', saying("project-nul", place=":2", option="mapping")),
-    ],
-)
+@pytest.mark.parametrize(("text", "told"), mistakes("project"))
 def test_a_mistake_is_one_line_with_its_place(project: Path, text: str, told: str) -> None:
     (project / "link").symlink_to(project.parent)
     # As a context it would name a server, and a secret of the environment to send there.
     evil = '{"url": "nats://127.0.0.1:1", "token": "env://HOME"}'
     (project / "below" / "evil.json").write_text(evil)
-    (project / "nats-transform.toml").write_text(text)
+    (project / "nats-transform.toml").write_text(f"{text}\n")
     command = ("ingest",) if text.startswith("context") else ("transform", "--mapping", "m")
     err = refused(*command, "--stream", "S")
     assert re.search(told, err)

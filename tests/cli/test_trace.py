@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import nats_transform, printed, refused
+from tests.support.command import document, nats_transform, printed, refused
 from tests.support.files import write_files
-from tests.support.saying import saying
+from tests.support.saying import mistakes
 
 COPIED = {"src": "orders.>", "dest": "copy.>"}
 ORDERS = {"name": "ORDERS", "subjects": ["orders.>"], "republish": COPIED}
@@ -79,13 +78,11 @@ def test_consumers(folder: Path) -> None:
         "      ├─ consumer SOME gets it\n"
         "      └─ stream ALL mirrors it: filtered\n"
     )
-    assert json.loads(run("orders.v1.7", *given, "--json")[1])["not_looked_at"] == []
+    assert document("trace", "orders.v1.7", *given)["not_looked_at"] == []
 
 
 def test_json_is_one_document() -> None:
-    code, out, err = run("new.7", *SHOP, "--cluster", "east", "--json")
-    assert (code, err, out.count("\n")) == (0, "", 1)
-    assert json.loads(out) == {
+    assert document("trace", "new.7", *SHOP, "--cluster", "east") == {
         "subject": "new.7",
         "cluster": "east",
         "paths": [
@@ -132,24 +129,11 @@ def test_both_sides_of_a_leaf_node() -> None:
     refused("trace", "new.7", *SHOP, "--leaf-node", "hub.conf", "--live")
 
 
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        ([], saying("trace-nothing")),
-        (["--mapping", "none.conf"], "none.conf: "),
-        (["--mapping", "shop.conf", "--account", "X"], saying("no-account", name="'X'")),
-        (["--mapping", "shop.conf"], saying("account-without-mappings", listed="'SHOP'")),
-        (["--mapping", "streams/orders.json"], saying("stream-as-mappings")),
-        (["--streams", "none"], "none: "),
-        (["--streams", "empty"], "empty: " + saying("folder-without-json")),
-        (["--streams", "shop.conf"], "shop.conf: " + saying("mappings-as-stream")),
-        (["--streams", "twice"], "twice/b.json: " + saying("stream-twice", places="twice/a.json")),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_2(folder: Path, args: list[str], told: str) -> None:
+@pytest.mark.parametrize(("args", "told"), mistakes("trace"))
+def test_a_mistake_is_one_line_and_exit_2(folder: Path, args: str, told: str) -> None:
     (folder / "empty").mkdir()
     write_files(folder, {"twice/a.json": ORDERS, "twice/b.json": ORDERS})
-    assert re.search(told, refused("trace", "new.7", *args))
+    assert re.search(told, refused("trace", "new.7", *args.split()))
 
 
 BLANK = "a blank; nobody can publish such a subject"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-import urllib.error
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ attributes:
   tolerance: 20
   nightly: {{ cron: "* * * * *", timezone: UTC, days: 1 }}
 """
+ENDED = ("SUCCESS", "FAILURE")
 RUNS = """{ runsOrError(limit: 50) { ... on Runs { results {
   runId status jobName tags { key value }
 } } } }"""
@@ -63,18 +64,10 @@ def runs_that(url: str, *statuses: str) -> list[dict[str, Any]]:
     ]
 
 
-def ended_runs(url: str) -> list[dict[str, Any]]:
-    """The runs that are over."""
-    return runs_that(url, "SUCCESS", "FAILURE")
-
-
 def until(found: Callable[[], Any]) -> Any:
     """What a function gives once it gives something."""
     while True:
-        try:
-            value = found()
-        except (OSError, urllib.error.URLError):
-            value = None
-        if value:
-            return value
+        with suppress(OSError):
+            if value := found():
+                return value
         time.sleep(0.5)  # pytest's timeout ends it

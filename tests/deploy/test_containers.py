@@ -22,7 +22,7 @@ from urllib.parse import quote
 import nats
 import pytest
 
-from tests.deploy.parts import COUNT, PASSWORD, YAML, ask, ended_runs, make_archive, until
+from tests.deploy.parts import COUNT, ENDED, PASSWORD, YAML, ask, make_archive, runs_that, until
 from tests.support.programs import ended
 
 pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.containers]
@@ -137,7 +137,7 @@ def runs(compose: Compose) -> list[dict[str, Any]]:
     ask(URL, BACKFILL.replace("DAY", today.isoformat()))
 
     def both() -> Any:
-        runs = ended_runs(URL)
+        runs = runs_that(URL, *ENDED)
         assert {run["status"] for run in runs} <= {"SUCCESS"}, compose("logs", "--tail=80", "code")
         return {run["jobName"] for run in runs} >= {"orders_reprocess", "__ASSET_JOB"} and runs
 

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from tests.deploy.parts import COUNT, PASSWORD, ask, ended_runs, make_archive, runs_that, until
+from tests.deploy.parts import COUNT, ENDED, PASSWORD, ask, make_archive, runs_that, until
 from tests.support.postgres import Postgres, postgres
 from tests.support.programs import BIN, ended, output_of
 from tests.support.spark_cluster import Cluster, Daemon, daemon, free_port, spark_cluster
@@ -156,7 +156,7 @@ def make_home(root: Path, database_port: int, code_port: int) -> Path:
 
 
 def test_a_tick_of_the_schedule_runs_to_the_end(production: Production) -> None:
-    runs = until(lambda: ended_runs(production.url))
+    runs = until(lambda: runs_that(production.url, *ENDED))
     logs = production.daemons["code"].log.read_text()[-5000:]
     assert {run["status"] for run in runs} == {"SUCCESS"}, (runs, logs)
     assert runs[0]["tags"]["dagster/schedule_name"] == "orders_nightly"

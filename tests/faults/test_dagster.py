@@ -18,7 +18,6 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks.frames import read
 from jobs.warehouse import specs, tables
 from nats_transform.spark import digest
 from tests.support.dagster_processes import BIN, ONE_WRITER, Webserver, environment, webserver
@@ -180,17 +179,15 @@ def until(found: Callable[[], bool], between: Callable[[], object]) -> None:
 
 def assert_complete(project: Project, spark: SparkSession, days: Sequence[date]) -> None:
     """Every message is there once in both tables, and the rows are those the commits speak of."""
-    warehouse = project.warehouse
     wanted = list(range(1, COUNT // len(DAYS) * len(days) + 1))
     for spec in (specs.MESSAGES, specs.TRANSFORMED):
-        table = tables.open_table(warehouse, spec)
-        rows = read(spark, table, spec, "EAST")
+        rows = project.rows(spark, spec)
         assert sorted(row.seq for row in rows.select("seq").collect()) == wanted
     assert rows.select("mapping_version").distinct().count() == 1
-    published = [tables.properties_of(one).get("digest") for one in table.metadata.snapshots]
+    snapshots = tables.open_table(project.warehouse, specs.TRANSFORMED).metadata.snapshots
+    published = [tables.properties_of(one).get("digest") for one in snapshots]
     for day in days:
-        rows = read(spark, table, specs.TRANSFORMED, "EAST", [day])
-        assert str(digest.digest(rows)) in published
+        assert str(digest.digest(project.rows(spark, days=[day]))) in published
 
 
 def test_a_daemon_that_is_killed_again_and_again(

@@ -189,6 +189,17 @@ def warehouse(tmp_path: Path) -> Warehouse:
     return Warehouse(dir=tmp_path / "warehouse")
 
 
+def before_the_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """From now on a job does something when it has written its files."""
+    publish = staging.publish
+
+    def late(*given: Any, **more: Any) -> int:
+        act()
+        return publish(*given, **more)
+
+    monkeypatch.setattr(staging, "publish", late)
+
+
 MINUTES = [START + timedelta(minutes=n) for n in range(200)]
 
 
@@ -206,18 +217,12 @@ def test_a_disk_that_is_full_at_the_commit(
     warehouse = Warehouse(dir=disk / "warehouse")
     assert ingest(spark, settings(dump(tmp_path, MINUTES[:100]), warehouse)).messages == 100
     longer = settings(dump(tmp_path, MINUTES), warehouse)
-    publish, filled = staging.publish, disk / "fill"
-
-    def full(*given: Any, **more: Any) -> int:
-        fill(filled)
-        return publish(*given, **more)
-
-    monkeypatch.setattr(staging, "publish", full)
+    before_the_commit(monkeypatch, lambda: fill(disk / "fill"))
     with refused(WarehouseError, "warehouse-unusable"):
         ingest(spark, longer)
     assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 101))
     monkeypatch.undo()
-    filled.unlink()
+    (disk / "fill").unlink()
     assert ingest(spark, longer).messages == 200
     assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 201))
 
@@ -227,28 +232,23 @@ def test_a_catalog_that_is_locked_at_the_commit(
     spark: SparkSession, tmp_path: Path, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = settings(dump(tmp_path, MINUTES), warehouse)
-    publish = staging.publish
-    let_go = []
+    timers = []
 
-    def locked(*positional: Any, **named: Any) -> int:
+    def lock() -> None:
         database = sqlite3.connect(warehouse.folder / "catalog.db", check_same_thread=False)
         database.execute("BEGIN EXCLUSIVE")
 
         def release() -> None:
             database.rollback()
             database.close()
-            let_go.append(time.monotonic())
 
-        timer = threading.Timer(1, release)
-        timer.start()
-        try:
-            return publish(*positional, **named)
-        finally:
-            timer.join()
+        timers.append(threading.Timer(1, release))
+        timers[-1].start()
 
-    monkeypatch.setattr(staging, "publish", locked)
+    before_the_commit(monkeypatch, lock)
     assert ingest(spark, given).messages == 200
-    assert len(let_go) == 1
+    (timer,) = timers
+    timer.join()
     assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 201))
 
 
@@ -270,14 +270,8 @@ def test_postgres_that_is_gone_at_the_commit(
         first = settings(dump(tmp_path, MINUTES[:100]), warehouse)
         assert ingest(spark, first).messages == 100
         longer = settings(dump(tmp_path, MINUTES), warehouse)
-        publish = staging.publish
-
-        def gone(*given: Any, **more: Any) -> int:
-            server.stop()
-            return publish(*given, **more)
-
         with monkeypatch.context() as patch:
-            patch.setattr(staging, "publish", gone)
+            before_the_commit(patch, server.stop)
             with pytest.raises(WarehouseError) as told:
                 ingest(spark, longer)
         assert password not in str(told.value)

@@ -14,6 +14,7 @@ import pytest
 from jobs.jetstream.process import nats_server
 from tests.support.censuses import census_file
 from tests.support.disks import contents
+from tests.support.programs import SCRIPT, output_of
 from tests.support.streams import Stream
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
@@ -55,8 +56,7 @@ def planned(folder: Path) -> list[str]:
 def test_a_plan_that_is_killed_at_every_file(tmp_path: Path) -> None:
     """The folder is there with all its files or not at all; the next run leaves nothing else."""
     command = planned(tmp_path)
-    whole = subprocess.run([sys.executable, "-m", "nats_transform", *command], cwd=tmp_path)
-    assert whole.returncode == 0
+    output_of(SCRIPT, *command, cwd=tmp_path)
     (tmp_path / "made").rename(tmp_path / "whole")
     wanted, before = contents(tmp_path / "whole"), {file.name for file in tmp_path.iterdir()}
     for kills in range(1, 100):
@@ -77,11 +77,9 @@ def test_a_verify_that_is_killed_at_random_moments(tmp_path: Path, seed: int) ->
     with nats_server() as server:
         stream = Stream(server, "ORDERS")
         stream.run(lambda js: js.add_stream(name="ORDERS", subjects=["orders.*"]))
-        subprocess.run([sys.executable, "-m", "nats_transform", *command], cwd=tmp_path, check=True)
-        verify = [
-            *(sys.executable, "-m", "nats_transform", "verify", "--plan", "made", "--step", "0"),
-            *("--server", server.url, "--json"),
-        ]
+        output_of(SCRIPT, *command, cwd=tmp_path)
+        verify = [SCRIPT, "verify", "--plan", "made", "--step", "0", "--json"]
+        verify += ["--server", server.url]
         began = time.monotonic()
         undisturbed = subprocess.run(verify, cwd=tmp_path, capture_output=True)
         took = time.monotonic() - began

@@ -20,17 +20,14 @@ from jobs.warehouse.accounting import Archived
 from nats_transform.errors import sentence
 from orchestration.days import range_tags
 from orchestration.loading import load_archives
-from tests.support.dagster_processes import environment
+from tests.support.dagster_processes import run_dg
 from tests.support.dagster_project import (
     ASSETS,
-    MAPPING,
-    YAML,
     Project,
     failures,
     key,
     materialized,
 )
-from tests.support.programs import BIN, output_of
 from tests.support.saying import saying
 from tests.support.streams import Stream
 
@@ -47,14 +44,15 @@ SPLIT = """mappings {
 
 def account(project: Project, url: str, streams: str = '["*"]', more: str = "") -> None:
     """The YAML of an account, up to today."""
-    folder = project.defs_folder / "prod"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "mapping.conf").write_text(MAPPING)
-    text = YAML.format(name="prod", stream="X").replace("SubjectArchive", "AccountArchive")
     start = (datetime.now(UTC).date() - timedelta(days=1)).isoformat()
-    text = text.replace("2026-03-01", start).replace("  stream: X\n", f"  streams: {streams}\n")
-    text = text.replace("- jsonl: messages.jsonl", f"- server: {url}")
-    (folder / "defs.yaml").write_text(f"{text}  include_today: true\n{more}")
+    project.add("prod", f"  include_today: true\n{more}", count=0)
+    project.edit(
+        "prod",
+        ("SubjectArchive", "AccountArchive"),
+        ("  stream: PROD\n", f"  streams: {streams}\n"),
+        ("2026-03-01", start),
+        ("- jsonl: messages.jsonl", f"- server: {url}"),
+    )
 
 
 def know(project: Project, origins: dict[str, list[str]]) -> None:
@@ -62,10 +60,6 @@ def know(project: Project, origins: dict[str, list[str]]) -> None:
     file = get_local_state_path("AccountArchive[prod]", project.root)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(origins))
-
-
-def run_dg(project: Project, *arguments: str) -> None:
-    output_of(BIN / "dg", *arguments, cwd=project.root, env=environment(project))
 
 
 def refresh(project: Project) -> None:

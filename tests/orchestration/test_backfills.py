@@ -9,10 +9,9 @@ import pytest
 
 from jobs.warehouse import specs
 from jobs.warehouse.tables import days_of, open_table
-from tests.orchestration.test_definitions import run_dg
 from tests.support.archive import sequences
-from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
-from tests.support.dagster_project import DAYS, Project, key
+from tests.support.dagster_processes import ONE_WRITER, daemon, run_dg, webserver
+from tests.support.dagster_project import DAY_KEYS, DAYS, Project, key
 from tests.support.files import edit
 
 pytestmark = pytest.mark.dagster
@@ -24,7 +23,6 @@ BACKFILL = """mutation ($params: LaunchBackfillParams!) {
     ... on PythonError { message }
   }
 }"""
-DAY_KEYS = [day.isoformat() for day in DAYS]
 PARTITIONED = ("messages", "transformed_messages")
 
 
@@ -115,10 +113,8 @@ def test_a_range_of_days_by_command(
     bare_project.add("east", count=40)
     definitions = bare_project.defs_folder.parent / "definitions.py"
     edit(definitions, ("executor=dg.in_process_executor", ""))
-    monkeypatch.setenv("DAGSTER_HOME", str(bare_project.root / "dagster"))
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    done = run_dg(bare_project.root, "launch", *what, "--partition-range", "...".join(DAY_KEYS))
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_dg(bare_project, "launch", *what, "--partition-range", "...".join(DAY_KEYS))
     (run,) = bare_project.instance.get_runs()
     assert run.is_success
     table = open_table(bare_project.warehouse, specs.MESSAGES)

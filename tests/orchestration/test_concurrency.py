@@ -10,8 +10,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks.frames import read
-from jobs.warehouse import specs, staging, tables
+from jobs.warehouse import staging
 from nats_transform.spark import digest
 from orchestration.days import range_tags
 from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
@@ -52,10 +51,7 @@ def test_without_a_pool_the_tables_refuse_the_second_writer(
     }
     (done,) = between
     assert done.success, failures(done)
-    warehouse = project.warehouse
-    table = tables.open_table(warehouse, specs.TRANSFORMED)
-    written = tables.snapshot_properties(table)
-    rows = read(spark, table, specs.TRANSFORMED, "EAST")
+    written, rows = project.published(), project.rows(spark)
     assert written["run-id"] == done.run_id
     assert written["digest"] == str(digest.digest(rows))
     assert rows.select("day").distinct().count() == (2 if days == DAYS else 1)

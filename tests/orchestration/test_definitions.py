@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import dagster as dg
 import pytest
 import yaml
 
 from tests.support.command import printed
+from tests.support.dagster_processes import run_dg
 from tests.support.dagster_project import ASSETS, MAPPING, Project, key
-from tests.support.programs import BIN, ended, printed_in_python
+from tests.support.programs import printed_in_python
 
 pytestmark = pytest.mark.dagster
 
@@ -113,9 +110,7 @@ def test_one_pool_for_an_archive_and_backfills_as_told(bare_project: Project) ->
 
 def test_dg_check_yaml_names_file_and_line(bare_project: Project) -> None:
     bare_project.add("east", "  colour: red\n")
-    done = run_dg(bare_project.root, "check", "yaml")
-    told = done.stdout + done.stderr
-    assert done.returncode == 1, told
+    told = run_dg(bare_project, "check", "yaml", code=1)
     assert re.search(r"east/defs\.yaml:14 - .*colour", told), told
 
 
@@ -123,21 +118,13 @@ def test_dg_check_yaml_names_file_and_line(bare_project: Project) -> None:
 def test_scaffolded_listed_and_checked(bare_project: Project) -> None:
     """`dg` writes an archive that it then finds nothing wrong with."""
     kind = "nats_transform.dagster.SubjectArchive"
-    made = run_dg(bare_project.root, "scaffold", "defs", kind, "new-shop")
-    assert made.returncode == 0, made.stdout + made.stderr
+    run_dg(bare_project, "scaffold", "defs", kind, "new-shop")
     text = (bare_project.defs_folder / "new-shop" / "defs.yaml").read_text()
     assert "# First day" in text
     assert yaml.safe_load(text)["attributes"]["name"] == "new_shop"
-    assert run_dg(bare_project.root, "check", "yaml").returncode == 0
-    checked = run_dg(bare_project.root, "check", "defs")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert kind in run_dg(bare_project.root, "list", "components").stdout
-
-
-def run_dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What `dg` says in a project."""
-    here = {"PYTHONPATH": str(folder / "src"), "COLUMNS": "200", "VIRTUAL_ENV": sys.prefix}
-    return ended(BIN / "dg", *arguments, cwd=folder, env=os.environ | here)
+    run_dg(bare_project, "check", "yaml")
+    run_dg(bare_project, "check", "defs")
+    assert kind in run_dg(bare_project, "list", "components")
 
 
 def test_the_archive_that_init_writes_loads(

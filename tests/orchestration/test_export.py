@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -19,19 +18,15 @@ from tests.support.refused import refused
 pytestmark = pytest.mark.dagster
 
 
-def archive_of(made: Exporting, **export: Any) -> SubjectArchive:
-    return SubjectArchive(
-        name="shop", stream="S", start_date=date(2023, 11, 14),
-        sources=[ArchiveSource(backup=made.backup)], mapping=made.mapping,
-        warehouse=made.folder / "warehouse",
-        export=Export(to=made.folder / "new", **export),
-    )  # fmt: skip
-
-
 def test_each_run_makes_a_backup(tmp_path: Path) -> None:
     made = Exporting(tmp_path, {"d": [{"subject": "b.x"}]}, d=consumer("d"), all=consumer())
     made.mapping.write_text('mappings { "a.*": "not.in.force.$1" }')
-    archive = archive_of(made, original=made.backup)
+    archive = SubjectArchive(
+        name="shop", stream="S", start_date=date(2023, 11, 14),
+        sources=[ArchiveSource(backup=made.backup)], mapping=made.mapping,
+        warehouse=tmp_path / "warehouse",
+        export=Export(to=tmp_path / "new", original=made.backup),
+    )  # fmt: skip
     definitions = archive.build_defs(dg.ComponentTree.for_test().load_context)
     asset = definitions.get_assets_def(archive.key("exported_backup"))
     with dg.DagsterInstance.ephemeral() as instance:

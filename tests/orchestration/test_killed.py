@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import dagster as dg
@@ -15,12 +17,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.frames import read
-from jobs.warehouse import specs, tables
+from jobs.warehouse import specs
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.spark import apply, digest
 from tests.support.dagster_processes import NO_QUEUE, ONE_WRITER, environment, webserver
-from tests.support.dagster_project import DAYS, OTHER_WEIGHTS, Project, values
+from tests.support.dagster_project import DAY_KEYS, OTHER_WEIGHTS, Project, values
+from tests.support.spark_cluster import daemon
 
 # A process with a JVM of its own for each.
 pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.slow]
@@ -63,30 +65,22 @@ runpy.run_module("dagster", run_name="__main__")
 
 def digest_of(project: Project, spark: SparkSession) -> str:
     """The digest of the rows that readers of the table see."""
-    table = tables.open_table(project.warehouse, specs.TRANSFORMED)
-    return str(digest.digest(read(spark, table, specs.TRANSFORMED, "EAST")))
+    return str(digest.digest(project.rows(spark)))
 
 
-def start(project: Project, moment: str) -> subprocess.Popen[bytes]:
+@contextmanager
+def stopped(project: Project, moment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process of its own that transforms both days, and is then at this moment."""
     marker = project.root / "marker"
     arguments = ["dagster", "asset", "materialize", "-m", f"{project.name}.definitions"]
     arguments += ["--select", 'key:"east/transformed_messages"']
-    arguments += ["--partition-range", "...".join(day.isoformat() for day in DAYS)]
-    log = project.root / "run.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, moment, str(marker), *arguments],
-            cwd=project.root,
-            env=environment(project),
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    while not marker.exists():  # pytest's timeout ends it
-        assert process.poll() is None, log.read_text()
-        time.sleep(0.1)
-    return process
+    arguments += ["--partition-range", "...".join(DAY_KEYS)]
+    command = [sys.executable, "-c", CHILD, moment, str(marker), *arguments]
+    with daemon(command, project.root / "run.log", environment(project), project.root) as child:
+        while not marker.exists():  # pytest's timeout ends it
+            assert child.process.poll() is None, child.log.read_text()
+            time.sleep(0.1)
+        yield child.process
 
 
 @pytest.mark.parametrize(
@@ -104,9 +98,9 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
     (folder / "mapping.conf").write_text(OTHER_WEIGHTS)
     project.made("east", ["mapping_version"])
 
-    process = start(project, moment)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    with stopped(project, moment) as process:
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
 
     killed, killed_rows = project.published(), digest_of(project, spark)
     assert killed["digest"] == killed_rows
@@ -125,11 +119,10 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
 
 def in_peace(project: Project, spark: SparkSession) -> str:
     """The digest of what the messages become under the mapping file."""
-    table = tables.open_table(project.warehouse, specs.MESSAGES)
-    messages = read(spark, table, specs.MESSAGES, "EAST")
     mappings = load_mappings(project.defs_folder / "east" / "mapping.conf")
     version = mapping_version(mappings, seed=7)
-    rows = apply(mappings, messages, seed=7).withColumn("mapping_version", F.lit(version))
+    rows = apply(mappings, project.rows(spark, specs.MESSAGES), seed=7)
+    rows = rows.withColumn("mapping_version", F.lit(version))
     return str(digest.digest(rows, specs.TRANSFORMED.rows.names))
 
 
@@ -141,14 +134,10 @@ def test_a_run_whose_spark_is_killed_fails_with_one_line(
     project.made("east", ["mapping_version", "messages", "transformed_messages"])
     old = project.published()
 
-    process = start(project, "half_written")
-    worker = int((project.root / "marker").read_text())
-    try:
+    with stopped(project, "half_written") as process:
+        worker = int((project.root / "marker").read_text())
         os.kill(worker if victim == "worker" else _parent(_parent(worker)), signal.SIGKILL)
         assert process.wait() not in (0, -signal.SIGKILL)  # pytest's timeout ends it
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # nobody is left
-            os.killpg(process.pid, signal.SIGKILL)  # a worker without its JVM
 
     (run,) = project.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
     (failure,) = project.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
@@ -174,8 +163,9 @@ def test_a_killed_run_is_seen_and_can_be_retried(bare_project: Project) -> None:
     instance = bare_project.instance
     assets = [["east", asset] for asset in ("messages", "transformed_messages")]
     with webserver(bare_project) as server:
-        run = server.launch(assets, {"dagster/partition": DAYS[0].isoformat()})
-        while not _is_transforming(instance, run):
+        run = server.launch(assets, {"dagster/partition": DAY_KEYS[0]})
+        starts = partial(instance.all_logs, run, of_type=dg.DagsterEventType.STEP_START)
+        while not any(log.step_key == "east__transformed_messages" for log in starts()):
             assert server.status(run) != "FAILURE"
             time.sleep(0.1)
         logs = instance.all_logs(run, of_type=dg.DagsterEventType.ENGINE_EVENT)
@@ -189,8 +179,3 @@ def test_a_killed_run_is_seen_and_can_be_retried(bare_project: Project) -> None:
     # What was done before the kill was not done again.
     made = instance.all_logs(retry, of_type=dg.DagsterEventType.STEP_START)
     assert [log.step_key for log in made] == ["east__transformed_messages"]
-
-
-def _is_transforming(instance: dg.DagsterInstance, run: str) -> bool:
-    started = instance.all_logs(run, of_type=dg.DagsterEventType.STEP_START)
-    return any(log.step_key == "east__transformed_messages" for log in started)

@@ -8,15 +8,14 @@ import dataclasses
 import gzip
 import re
 import resource
-import socket
 import ssl
 import subprocess
 import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
-from typing import Any, Self
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from typing import Any
 from uuid import uuid4
 
 import dagster as dg
@@ -29,6 +28,7 @@ from orchestration.metadata.columns import TABLES
 from tests.support.dagster_project import FIRST, Project
 from tests.support.posted import receiver
 from tests.support.refused import refused
+from tests.support.serving import serving
 
 pytestmark = [
     pytest.mark.dagster,
@@ -95,39 +95,31 @@ def test_a_run_is_told_with_its_columns(
 LOGIN = b"Basic " + base64.b64encode(b"user:sesame")
 
 
-class Hostile:
+class Hostile(ThreadingTCPServer):
     """A catalog on loopback that answers with some bytes, and then with more of them for ever."""
 
+    daemon_threads = True
+
     def __init__(self, answer: bytes, for_ever: bytes, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), BaseRequestHandler)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
         self.asked: list[bytes] = []
         self.answer, self.for_ever = answer, for_ever
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.port = self.server.getsockname()[1]
-        if tls is not None:
-            self.server = tls.wrap_socket(self.server, server_side=True)
+        self.port = self.server_address[1]
         self.ended = threading.Event()
-        Thread(target=self._serve, daemon=True).start()
 
-    def _serve(self) -> None:
+    def finish_request(self, request: Any, client_address: Any) -> None:
         with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self.server.accept()
-                Thread(target=self._talk, args=(connection,), daemon=True).start()
-
-    def _talk(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            self.asked.append(connection.recv(65536))
-            connection.sendall(self.answer)
+            self.asked.append(request.recv(65536))
+            request.sendall(self.answer)
             while self.for_ever and not self.ended.is_set():
-                connection.sendall(self.for_ever)
+                request.sendall(self.for_ever)
                 self.ended.wait(0.1 if len(self.for_ever) == 1 else 0)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def shutdown(self) -> None:
         self.ended.set()
-        self.server.close()
+        super().shutdown()
 
 
 BOMB = gzip.compress(bytes(100_000_000))
@@ -172,9 +164,9 @@ def test_a_catalog_that_fails_is_asked_once_and_its_password_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(lineage, "PATIENCE", 1.0 if for_ever else 600.0)
-    with Hostile(b"", b"") as other:
+    with serving(other := Hostile(b"", b"")):
         to_other = answer.replace(b"URL", b"http://127.0.0.1:%d/" % other.port)
-        with Hostile(to_other, for_ever) as catalog:
+        with serving(catalog := Hostile(to_other, for_ever)):
             send_three(catalog.port, monkeypatch)
     (asked,) = catalog.asked
     assert LOGIN in asked
@@ -195,7 +187,7 @@ def test_the_body_of_an_answer_is_not_read(
 ) -> None:
     monkeypatch.setattr(lineage, "PATIENCE", 600.0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with Hostile(answer, for_ever) as catalog:
+    with serving(catalog := Hostile(answer, for_ever)):
         send_three(catalog.port, monkeypatch)
     assert len(catalog.asked) == 3
     assert "emit failed" not in caplog.text
@@ -227,7 +219,7 @@ def test_a_certificate_that_nobody_signed_is_refused(
     subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
-    with Hostile(b"HTTP/1.1 200 x\r\n\r\n", b"", context) as catalog:
+    with serving(catalog := Hostile(b"HTTP/1.1 200 x\r\n\r\n", b"", context)):
         monkeypatch.setenv("OPENLINEAGE_URL", f"https://user:sesame@127.0.0.1:{catalog.port}")
         lineage_sensors()
         dagster_openlineage.sensor._ADAPTER.start_pipeline("job", str(uuid4()), 1.0)

@@ -11,52 +11,11 @@ import pytest
 
 from orchestration.loading import STRICT, load_archives
 from tests.support.dagster_project import ASSETS, Project, failures, materialized
-from tests.support.saying import saying
+from tests.support.saying import mistakes
 
 pytestmark = pytest.mark.dagster
 
-BAD = {
-    # What is wrong with each, and what is told of it.
-    "no_yaml": ("  nightly: [\n", r"/defs\.yaml:15:1: expected the node content"),
-    "unknown": (
-        "  colour: red\n",
-        r"/defs\.yaml:14: attributes\.colour: there is no such setting here",
-    ),
-    "misspelled": (
-        "  nightly: { corn: '30 1 * * *' }\n",
-        r"/defs\.yaml:14: attributes\.nightly\.corn: there is no such .*; did you mean cron\?",
-    ),
-    "missing": (
-        "  nightly: { days: 3 }\n",
-        r"/defs\.yaml:14: attributes\.nightly\.cron: Field required",
-    ),
-    "tags": ("  tags: { a: 1 }\n", r"/defs\.yaml:14: attributes\.tags\.a: Input should be a valid"),
-    "zone": (
-        "  nightly: { cron: '30 1 * * *', timezone: Mars/Base }\n",
-        r"/defs\.yaml:14: attributes\.nightly\.timezone: " + saying("no-such-time-zone"),
-    ),
-    "aliases": (
-        "  tags: {k0: &k0 [x]"
-        + "".join(f", k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 10)}]" for n in range(1, 12))
-        + "}\n",
-        r"/defs\.yaml:14: attributes\.tags\.k4: it has more than 20,000 values, aliases counted",
-    ),
-    "asset": ("  op: { mesages: { pool: p } }\n", r"yaml:\d+: .*" + saying("no-such-asset")),
-    "private": (
-        "  translation: { description: '{{ spec.__class__ }}' }\n",
-        r"/defs\.yaml:\d+: .*__class__",
-    ),
-    "sum": (
-        "  op: { messages: { tags: { a: '{{ 9 ** 9 }}' } } }\n",
-        r"/defs\.yaml:\d+: .*may only look up",
-    ),
-    "no_server": ("  lag_sensor: {}\n", saying("lag-without-server")),
-    "no_number": ("  lag_sensor: { limit: -1 }\n", saying("not-a-limit")),
-    "template": (
-        "  confidence: '{{ nowhere }}'\n",
-        r"/defs\.yaml:14 - attributes\.confidence: 'nowhere' not found",
-    ),
-}
+BAD = {f"bad_{n}": case.values for n, case in enumerate(mistakes("archive"))}
 
 
 def test_broken_archives_leave_the_others_alone(
@@ -64,7 +23,7 @@ def test_broken_archives_leave_the_others_alone(
 ) -> None:
     bare_project.add("good", "  nightly: { cron: '30 1 * * *' }\n", count=4)
     for name, (text, _) in BAD.items():
-        bare_project.add(name, text, count=4)
+        bare_project.add(name, f"  {text}\n", count=4)
 
     defs = load_archives(bare_project.root)
 
@@ -77,18 +36,15 @@ def test_broken_archives_leave_the_others_alone(
         description = defs.resolve_assets_def(dg.AssetKey([name, "defs_yaml"])).op.description
         assert re.search(told, description), description
         assert "\n" not in description
-
-    log = caplog.text
-    for name, (_, told) in BAD.items():
-        assert re.search(rf"{name} is left out: .*{told}", log), log
+        assert re.search(rf"{name} is left out: .*{told}", caplog.text), caplog.text
 
     # Who tries to make the asset is told the same; the others can be made.
-    result = bare_project.run(assets=["zone/defs_yaml", "good/mapping_version"], defs=defs)
-    assert re.search(BAD["zone"][1], failures(result).pop("zone/defs_yaml"))
+    result = bare_project.run(assets=["bad_0/defs_yaml", "good/mapping_version"], defs=defs)
+    assert re.search(BAD["bad_0"][1], failures(result).pop("bad_0/defs_yaml"))
     assert materialized(result) == {("good/mapping_version", None)}
 
     monkeypatch.setenv(STRICT, "1")
-    with pytest.raises(Exception, match=r"aliases/defs\.yaml"):
+    with pytest.raises(Exception, match=r"bad_0/defs\.yaml"):
         load_archives(bare_project.root)
 
 

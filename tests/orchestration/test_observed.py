@@ -6,6 +6,7 @@ import json
 import random
 import re
 from datetime import UTC, date, datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import dagster as dg
@@ -15,6 +16,7 @@ from orchestration import alarms
 from orchestration.assets.checks import SPLIT
 from tests.support.dagster_project import ASSETS, FIRST, Project, failures, told_of, values
 from tests.support.files import edit
+from tests.support.jobs import dumped
 from tests.support.posted import receiver
 from tests.support.saying import saying, says
 
@@ -38,17 +40,14 @@ HOURS, STALE, PER_HOUR = 6, 3, 500
 def messages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two clusters stored; one of them had yesterday's weights for an hour."""
     rng = random.Random(3)
-    file = tmp_path_factory.mktemp("observed") / "messages.jsonl"
-    with file.open("w") as lines:
-        for n in range(HOURS * PER_HOUR):
-            for place, cluster in enumerate(("east", "west")):
-                canary = 0.5 if cluster == "east" else 0.7 if n // PER_HOUR == STALE else 0.3
-                name = "v2" if rng.random() < canary else "v1"
-                subject = f"{'west.' if cluster == 'west' else ''}{name}.{n % 50}"
-                time = (START + n * timedelta(hours=1) / PER_HOUR).isoformat()
-                row = {"seq": 2 * n + place + 1, "ts": time, "subject": subject}
-                lines.write(json.dumps(row | {"cluster": cluster, "data": ""}) + "\n")
-    return file
+    rows = []
+    for n, cluster in product(range(HOURS * PER_HOUR), ("east", "west")):
+        canary = 0.5 if cluster == "east" else 0.7 if n // PER_HOUR == STALE else 0.3
+        name = "v2" if rng.random() < canary else "v1"
+        subject = f"{'west.' if cluster == 'west' else ''}{name}.{n % 50}"
+        time = (START + n * timedelta(hours=1) / PER_HOUR).isoformat()
+        rows.append({"seq": len(rows) + 1, "ts": time, "subject": subject, "cluster": cluster})
+    return dumped(tmp_path_factory.mktemp("observed") / "messages.jsonl", rows)
 
 
 def add(project: Project, messages: Path, more: str, tolerance: int = 12) -> None:
@@ -124,7 +123,7 @@ def test_days_that_no_run_has_ingested_are_not_within(bare_project: Project) -> 
         {"seq": n, "ts": START.isoformat(), "subject": f"v{rng.randint(1, 2)}.x", "cluster": "east"}
         for n in range(1, 4_001)
     )
-    (folder / "messages.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    dumped(folder / "messages.jsonl", rows)
     bare_project.made("shop", ["mapping_version"])
     bare_project.made("shop", ["messages"], (FIRST, FIRST))
     two_days = (FIRST, FIRST + timedelta(days=1))

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks.frames import read
 from jobs.jetstream.process import NatsServer
-from jobs.warehouse import specs, tables
-from tests.support.dagster_project import YAML, Project, failures, materialized
+from tests.support.dagster_project import Project, failures, materialized
 from tests.support.jobs import dumped
 from tests.support.saying import saying
 from tests.support.streams import Stream, new_stream
@@ -52,13 +50,9 @@ def today() -> date:
 
 def add(project: Project, name: str, stream: str, start: date, sources: list[Any]) -> None:
     """A new archive of a stream, up to today."""
-    folder = project.defs_folder / name
-    folder.mkdir(parents=True)
-    (folder / "mapping.conf").write_text(MAPPING.format(stream=stream))
-    text = YAML.format(name=name, stream=name.upper()).replace("2026-03-01", start.isoformat())
-    head, _, rest = text.partition("  sources:\n    - jsonl: messages.jsonl\n")
-    more = f"  sources: {json.dumps(sources)}\n  include_today: true\n"
-    (folder / "defs.yaml").write_text(head + more + rest)
+    project.add(name, "  include_today: true\n", MAPPING.format(stream=stream), count=0)
+    given = ("\n    - jsonl: messages.jsonl", f" {json.dumps(sources)}")
+    project.edit(name, ("2026-03-01", start.isoformat()), given)
 
 
 @pytest.mark.slow
@@ -93,9 +87,7 @@ def test_history_and_a_live_stream_are_one_archive(
 
 def rows(project: Project, spark: SparkSession) -> dict[date, int]:
     """Transformed messages of each day, as readers of the table see them."""
-    warehouse = project.warehouse
-    table = tables.open_table(warehouse, specs.TRANSFORMED)
-    found = read(spark, table, specs.TRANSFORMED, "EAST").groupBy("day").count().collect()
+    found = project.rows(spark).groupBy("day").count().collect()
     return {row["day"]: row["count"] for row in found}
 
 

@@ -19,7 +19,7 @@ from tests.support.archive import rows_of
 from tests.support.dagster_project import Project, failures
 from tests.support.jobs import verified
 from tests.support.posted import receiver
-from tests.support.saying import saying
+from tests.support.saying import mistakes
 
 pytestmark = pytest.mark.dagster
 
@@ -174,30 +174,7 @@ def test_a_day_can_be_all_in_quarantine(bare_project: Project) -> None:
     assert "300 in quarantined" in str(none.description)
 
 
-@pytest.mark.parametrize(
-    ("yaml", "fault"),
-    [
-        pytest.param("actions: [{type: pigeon}]", saying("action-invalid") + "pigeon", id="type"),
-        pytest.param("actions: [{type: slack}]", "Please provide either slack_webhook", id="slack"),
-        pytest.param("actions: [{class: nowhere:Class}]", "No module named 'nowhere'", id="class"),
-        pytest.param(
-            "expectations: [{name: a, quarantine: true, expectations: [{type: "
-            "expect_column_to_exist, kwargs: {column: seq}}]}]",
-            saying("expectation-not-of-rows"),
-            id="not about rows",
-        ),
-        pytest.param(
-            "expectations: [{name: a, expectations: [{type: expect_miracles}]}]",
-            saying("suite-invalid") + "expect_miracles",
-            id="unknown",
-        ),
-        pytest.param(
-            "expectations: [{name: a, suite: nowhere.json}]",
-            saying("suite-invalid") + "No such file",
-            id="file",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("yaml", "fault"), mistakes("suite"))
 def test_what_cannot_be_stops_the_run(bare_project: Project, yaml: str, fault: str) -> None:
     bare_project.add("east", f"  {yaml}\n")
     assets = ["messages"] if yaml.startswith("actions") else ONE

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from jobs.ingest import ingest
-from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
 from orchestration.demo.clusters import Change, write_mapped
 from orchestration.demo.traffic import CLUSTER_HEADER, CLUSTERS, Message
-from tests.support.command import nats_transform
+from tests.support.command import document
+from tests.support.jobs import archived
 
-pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 DAY = date(2026, 3, 1)
 COUNT = 200_000
@@ -50,21 +47,11 @@ def traffic(count: int) -> Iterator[Message]:
         yield Message(f"shop.{n % 500}", header, b"")
 
 
-def stored(folder: Path, count: int, mappings: str, changes: list[Change]) -> Path:
-    """What the clusters store, as a dump."""
-    file = folder / "mapped.parquet"
+def store(folder: Path, count: int, mappings: str, changes: list[Change]) -> None:
+    """Archives what the clusters store."""
+    file, warehouse = folder / "mapped.parquet", Warehouse(dir=folder / "warehouse")
     write_mapped(file, DAY, traffic(count), count, SUBJECTS, mappings, changes)
-    return file
-
-
-def archived(spark: SparkSession, folder: Path, dump: Path) -> None:
-    settings = IngestSettings(
-        stream="S",
-        parquet=str(dump),
-        cluster_header=CLUSTER_HEADER,
-        warehouse=Warehouse(dir=folder / "warehouse"),
-    )
-    assert ingest(spark, settings).added > 0
+    assert archived(warehouse, parquet=str(file), cluster_header=CLUSTER_HEADER).added > 0
 
 
 def verdicts(document: dict, name: str = "buckets") -> dict[tuple[str, str], str]:
@@ -76,19 +63,18 @@ def verdicts(document: dict, name: str = "buckets") -> dict[tuple[str, str], str
 
 
 def test_exactly_the_stale_cluster_and_hour_are_outside(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`test_observed.py` has the same under Dagster."""
     monkeypatch.chdir(tmp_path)
     changes = [Change(13, "west", YESTERDAY), Change(14, "west", NOW)]
-    archived(spark, tmp_path, stored(tmp_path, COUNT, NOW, changes))
+    store(tmp_path, COUNT, NOW, changes)
     (tmp_path / "mapping.conf").write_text(NOW)
-    code, out, _ = nats_transform(
-        *("audit", "--stream", "S", "--mapping", "mapping.conf", "--observed", "--json"),
+    found = document(
+        *("audit", "--stream", "S", "--mapping", "mapping.conf", "--observed"),
         *("--by", "hour", "--tolerance", TOLERANCE),
+        code=1,
     )
-    found = json.loads(out)
-    assert code == 1
     assert found["messages"] == COUNT
     expected = {
         (cluster, f"2026-03-01T{hour:02}:00:00Z"): "within"
@@ -103,25 +89,20 @@ def test_exactly_the_stale_cluster_and_hour_are_outside(
     }
 
 
-def test_a_ramp_is_within_in_each_stage(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ramp_is_within_in_each_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     stages = {8: mapping(10, 10), 16: mapping(50, 50)}
     changes = [Change(h, name, text) for h, text in stages.items() for name in CLUSTERS]
-    archived(spark, tmp_path, stored(tmp_path, 60_000, mapping(5, 5), changes))
+    store(tmp_path, 60_000, mapping(5, 5), changes)
     (tmp_path / "5.conf").write_text(mapping(5, 5))
-    command = ["audit", "--stream", "S", "--mapping", "5.conf", "--observed", "--json"]
+    command = ["audit", "--stream", "S", "--mapping", "5.conf", "--observed"]
     command += ["--tolerance", TOLERANCE]
-    wrong = json.loads(nats_transform(*command)[1])
-    assert wrong["verdict"] == "outside"
+    assert document(*command, code=1)["verdict"] == "outside"
     for hour, text in stages.items():
         (tmp_path / f"{hour}.conf").write_text(text)
         moment = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=hour)
         command += ["--in-force", f"{moment.isoformat()}={hour}.conf"]
-    code, out, _ = nats_transform(*command)
-    found = json.loads(out)
-    assert code == 0
+    found = document(*command)
     assert [stage["verdict"] for stage in found["in_force"]] == ["within"] * 3
     assert {rule["verdict"] for rule in found["rules"]} == {"within"}
     assert len(found["rules"]) == 9

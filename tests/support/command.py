@@ -33,6 +33,13 @@ def findings(*args: str | Path) -> list[dict[str, Any]]:
     return found
 
 
+def document(*args: str | Path, code: int = 0) -> Any:
+    """The one line of JSON that a command prints which ends with this code."""
+    out = printed(*args, "--json", code=code)
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
 def refused(*args: str | Path) -> str:
     """The one line on stderr of a command that ends with 2 and says nothing else."""
     code, out, err = nats_transform(*args)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.support.dagster_project import Project
-from tests.support.programs import BIN
-from tests.support.spark_cluster import free_port
+from tests.support.programs import BIN, ended
+from tests.support.spark_cluster import Daemon, free_port
+from tests.support.spark_cluster import daemon as process
 
 # As the demo and the documentation have it.
 ONE_WRITER = """concurrency:
@@ -109,24 +109,17 @@ def environment(project: Project) -> dict[str, str]:
     }
 
 
-@contextmanager
-def _process(project: Project, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    log = project.root / f"{command[0]}.log"
-    with (
-        log.open("w") as output,
-        subprocess.Popen(
-            [str(BIN / command[0]), *command[1:]],
-            cwd=project.root,
-            env=environment(project),
-            stdout=output,
-            stderr=output,
-        ) as process,
-    ):
-        try:
-            yield process, log
-        finally:
-            process.terminate()
-            process.wait()  # pytest's timeout ends it
+def run_dg(project: Project, *arguments: str, code: int = 0) -> str:
+    """All that `dg` says in a project, where it ends with this code."""
+    wide = {"COLUMNS": "200", "VIRTUAL_ENV": sys.prefix}
+    done = ended(BIN / "dg", *arguments, cwd=project.root, env=environment(project) | wide)
+    assert done.returncode == code, done.stdout + done.stderr
+    return str(done.stdout + done.stderr)
+
+
+def _process(project: Project, program: str, *arguments: str) -> AbstractContextManager[Daemon]:
+    log = project.root / f"{program}.log"
+    return process([str(BIN / program), *arguments], log, environment(project), project.root)
 
 
 @contextmanager
@@ -137,20 +130,18 @@ def webserver(project: Project, *workspace: str) -> Iterator[Webserver]:
     """
     module, port = f"{project.name}.definitions", free_port()
     command = ["dagster-webserver", "-h", "127.0.0.1", "-p", str(port)]
-    with _process(project, *command, *(workspace or ("-m", module))) as (process, log):
+    with _process(project, *command, *(workspace or ("-m", module))) as started:
         server = Webserver(f"http://127.0.0.1:{port}", module)
         while True:
             try:
                 server.ask("{ version }")
                 break
             except urllib.error.URLError:
-                assert process.poll() is None, log.read_text()
+                assert started.process.poll() is None, started.log.read_text()
                 time.sleep(0.5)  # pytest's timeout ends it
         yield server
 
 
-@contextmanager
-def daemon(project: Project) -> Iterator[None]:
+def daemon(project: Project) -> AbstractContextManager[Daemon]:
     """A dagster-daemon, with a code server of its own."""
-    with _process(project, "dagster-daemon", "run", "-m", f"{project.name}.definitions"):
-        yield
+    return _process(project, "dagster-daemon", "run", "-m", f"{project.name}.definitions")

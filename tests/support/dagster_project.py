@@ -22,9 +22,11 @@ from alembic.script import ScriptDirectory
 from dagster._core.storage.event_log.sqlite import sqlite_event_log
 from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
+from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks.frames import read
 from jobs.settings.warehouse import Warehouse
-from jobs.warehouse.specs import TRANSFORMED
+from jobs.warehouse.specs import TRANSFORMED, TableSpec
 from jobs.warehouse.tables import open_table, snapshot_properties
 from orchestration.days import range_tags
 from orchestration.loading import load_archives
@@ -33,6 +35,7 @@ from tests.support.files import edit
 
 FIRST = date(2026, 3, 1)
 DAYS = (FIRST, FIRST + timedelta(days=1))
+DAY_KEYS = [day.isoformat() for day in DAYS]
 ASSETS = ("mapping_version", "messages", "subject_census", "transformed_messages", "weight_audit")
 MAPPING = SHOP
 OTHER_WEIGHTS = MAPPING.replace("60%", "50%").replace("40%", "50%")
@@ -88,6 +91,12 @@ class Project:
     def published(self) -> dict[str, str]:
         """What the current snapshot of the transformed messages says of itself."""
         return snapshot_properties(open_table(self.warehouse, TRANSFORMED))
+
+    def rows(
+        self, spark: SparkSession, spec: TableSpec = TRANSFORMED, days: Sequence[date] | None = None
+    ) -> DataFrame:
+        """The rows of stream EAST on some days, as readers of the table see them."""
+        return read(spark, open_table(self.warehouse, spec), spec, "EAST", days)
 
     def add(self, archive: str, more: str = "", mapping: str = MAPPING, count: int = 300) -> Path:
         """The folder of a new archive; `more` is further YAML of its attributes."""

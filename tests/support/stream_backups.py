@@ -21,25 +21,18 @@ def back_up(stream: Any, folder: Path, name: str = "stream.arc.s2") -> Path:
 
     async def work() -> None:
         async with await connect(stream.server.url) as client:
-            await save(client)
-
-    async def save(client: Any) -> None:
-        inbox = client.new_inbox()
-        chunks = await client.subscribe(inbox)
-        request = {"deliver_subject": inbox, "chunk_size": 64 * 1024, "jsck": True}
-        answer = await client.request(
-            f"$JS.API.STREAM.SNAPSHOT.{stream.name}", json.dumps(request).encode()
-        )
-        described = json.loads(answer.data)
-        assert "error" not in described, described
-        with (folder / name).open("wb") as file:
-            while True:
-                chunk = await chunks.next_msg(timeout=600)
-                if not chunk.data:
-                    break
-                file.write(chunk.data)
-                if chunk.reply:  # the server waits for it before it sends more
-                    await chunk.respond(b"")
+            inbox = client.new_inbox()
+            chunks = await client.subscribe(inbox)
+            request = {"deliver_subject": inbox, "chunk_size": 64 * 1024, "jsck": True}
+            subject = f"$JS.API.STREAM.SNAPSHOT.{stream.name}"
+            answer = await client.request(subject, json.dumps(request).encode())
+            described = json.loads(answer.data)
+            assert "error" not in described, described
+            with (folder / name).open("wb") as file:
+                while (chunk := await chunks.next_msg(timeout=600)).data:
+                    file.write(chunk.data)
+                    if chunk.reply:  # the server waits for it before it sends more
+                        await chunk.respond(b"")
         info = {"config": described["config"], "state": described["state"]}
         (folder / "backup.json").write_text(json.dumps(info))
 

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import termios
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 
 import pytest
 
@@ -73,13 +73,8 @@ def drawn_by(*args: str, columns: int = 100) -> tuple[int, str]:
 
 def _all_of(terminal: int) -> str:
     shown = b""
-    while True:
-        try:
-            part = os.read(terminal, 65536)
-        except OSError:  # nobody writes any more
-            break
-        shown += part
-        if not part:
-            break
+    with suppress(OSError):  # nobody writes any more
+        while part := os.read(terminal, 65536):
+            shown += part
     os.close(terminal)
     return shown.decode("utf-8", "surrogateescape").replace("\r\n", "\n")

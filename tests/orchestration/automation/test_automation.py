@@ -71,14 +71,12 @@ def test_a_stretch_of_days_with_a_gap_is_two_runs(bare_project: Project) -> None
     assert requests[2].partition_key == "2026-03-09"
 
 
-TOLD: list[FailedRun] = []
-
-
 def test_a_failed_run_is_told(bare_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = bare_project.add("east")
     (folder / "mapping.conf").unlink()
     result = bare_project.materialize("east", ["mapping_version"])
-    monkeypatch.setattr("orchestration.failures.log", TOLD.append)
+    failed = list[FailedRun]()
+    monkeypatch.setattr("orchestration.failures.log", failed.append)
 
     with dg.build_run_status_sensor_context(
         "failed_runs",
@@ -88,7 +86,7 @@ def test_a_failed_run_is_told(bare_project: Project, monkeypatch: pytest.MonkeyP
     ).for_run_failure() as context:
         failed_runs(context)
 
-    (told,) = TOLD
+    (told,) = failed
     assert told.run_id == result.run_id
     assert told.assets == ("east/mapping_version",)
     assert told.reasons[0].startswith("east/mapping_version: ")

@@ -11,7 +11,14 @@ import dagster as dg
 import pytest
 
 from orchestration.automation.mapping_sensor import DERIVED
-from tests.support.dagster_project import DAYS, MAPPING, OTHER_WEIGHTS, Project, failures, values
+from tests.support.dagster_project import (
+    DAY_KEYS,
+    MAPPING,
+    OTHER_WEIGHTS,
+    Project,
+    failures,
+    told_of,
+)
 from tests.support.saying import saying
 
 pytestmark = pytest.mark.dagster
@@ -19,7 +26,6 @@ pytestmark = pytest.mark.dagster
 AUTOMATED = """  mapping_sensor: { reprocess: stale_days }
   automation: stale_days
 """
-DAY_KEYS = [day.isoformat() for day in DAYS]
 
 
 def stale(project: Project) -> set[tuple[str, str]]:
@@ -37,10 +43,10 @@ def stale(project: Project) -> set[tuple[str, str]]:
     return found
 
 
-def metadata_of(result: dg.ExecuteInProcessResult) -> dict[str, object]:
-    """The metadata of the only materialization of a run."""
-    (event,) = [event for event in result.all_events if event.is_step_materialization]
-    return values(event.materialization.metadata)
+def recorded(project: Project) -> dict[str, object]:
+    """What a new materialization of the mapping version says."""
+    result = project.materialize("east", ["mapping_version"])
+    return told_of(result, "east/mapping_version")
 
 
 def tick(project: Project) -> list[dg.RunRequest] | str:
@@ -76,7 +82,7 @@ def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(bare_project:
     assert automated.total_requested == 0
 
     file.write_text("# a comment\n" + MAPPING)
-    again = metadata_of(bare_project.materialize("east", ["mapping_version"]))
+    again = recorded(bare_project)
     assert again["difference"] == "none: the mappings do the same as before"
     assert again["versions so far"] == 1
     assert stale(bare_project) == set()
@@ -86,7 +92,7 @@ def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(bare_project:
 
     file.write_text(OTHER_WEIGHTS)
     assert list(requested(tick(bare_project))) == [(["mapping_version"], None)]
-    changed = metadata_of(bare_project.materialize("east", ["mapping_version"]))
+    changed = recorded(bare_project)
     assert changed["version"] != again["version"]
     assert "60 %" in str(changed["difference"])
     assert "50 %" in str(changed["difference"])
