@@ -27,12 +27,11 @@ def services_with(imports: Sequence[SharedSubject], moves: Moves) -> tuple[Share
     return tuple(services)
 
 
-def stuck_services(
-    imports: Sequence[SharedSubject], moves: Moves
+def left_services(
+    imports: Sequence[SharedSubject], moves: Moves, new: Sequence[SharedSubject]
 ) -> Iterator[tuple[SharedSubject, Move]]:
-    """Imports of services that some requests would no longer reach, with the move of these."""
-    wide = services_with(imports, moves)
-    index = SubjectIndex(entry.local for entry in wide if entry.kind == "service")
+    """Imports of services that requests leave which no import of others takes, with their move."""
+    index = SubjectIndex(entry.local for entry in new if entry.kind == "service")
     is_taken = cache(lambda names: bool(index.covering(names)))
     for entry, move in _requests(imports, moves):
         names = move.names(entry.local)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from nats_transform.accounts.service_imports import stuck_services
+from nats_transform.accounts.service_imports import left_services, services_with
 from nats_transform.accounts.sharing import SharedSubject
 from nats_transform.errors import shown
 from nats_transform.mappings.mapping import AccountMappings
@@ -60,15 +60,37 @@ def obstacles(
                 source,
             )
     yield from _buckets(changing, known)
-    yield from dict.fromkeys(
+    yield from _stuck_services(changing, imports)
+
+
+def moved_services(changing: Moves, imports: Sequence[SharedSubject]) -> Iterator[Obstacle]:
+    """Moves of requests that imports of services could follow, but don't as they are."""
+    stuck = {obstacle.about for obstacle in _stuck_services(changing, imports)}
+    left = _left(changing, imports, imports, "service-moves", "it doesn't take them")
+    yield from (obstacle for obstacle in left if obstacle.about not in stuck)
+
+
+def _stuck_services(changing: Moves, imports: Sequence[SharedSubject]) -> Iterable[Obstacle]:
+    wide = services_with(imports, changing)
+    return _left(changing, imports, wide, "service-import", "no import can take them")
+
+
+def _left(
+    changing: Moves,
+    imports: Sequence[SharedSubject],
+    new: Sequence[SharedSubject],
+    code: str,
+    why: str,
+) -> Iterable[Obstacle]:
+    return dict.fromkeys(
         Obstacle(
-            "service-import",
+            code,
             f"import of {shown(entry.subject)} from account {shown(entry.account)}",
             f"the mapping moves requests under {shown(entry.local)} away from it, "
-            "and no import can take them under their new names",
+            f"and {why} under their new names",
             move.part,
         )
-        for entry, move in stuck_services(imports, changing)
+        for entry, move in left_services(imports, changing, new)
     )
 
 

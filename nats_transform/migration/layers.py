@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nats_transform.accounts.sharing import NO_SHARES
-from nats_transform.lint.obstacles import Obstacle, obstacles
+from nats_transform.lint.obstacles import Obstacle, moved_services, obstacles
 from nats_transform.mappings.moves import moves
 from nats_transform.mappings.subject_index import Effort
 from nats_transform.migration.findings import Layer
@@ -56,7 +56,10 @@ def layers(question: Question) -> Layers:
             Layer.BOTH: both,
         },
         {
-            Layer.NOW: list(obstacles(changing, question.streams, own)),
+            Layer.NOW: [
+                *obstacles(changing, question.streams, own),
+                *moved_services(changing, own),
+            ],
             Layer.ROOM: [],
             Layer.BOTH: refused,
         },

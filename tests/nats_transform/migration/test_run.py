@@ -11,7 +11,7 @@ import pytest
 
 from jobs.jetstream.process import nats_server
 from nats_transform import AccountMappings, Destination, InvalidConfig
-from nats_transform.accounts.sharing import SharedStream
+from nats_transform.accounts.sharing import SharedStream, SharedSubject, Shares
 from nats_transform.config import parse_server_config
 from nats_transform.config.permissions import User, users_of
 from nats_transform.migration import CODES, FROM_CHECK, DryRun
@@ -106,6 +106,8 @@ def run(scenario: dict[str, Any], tmp_path: Path) -> DryRun:
         users=users,
         clusters=scenario.get("clusters", ()),
         shared=[SharedStream(*one) for one in scenario.get("shared", ())],
+        names=["A"],
+        shares={"A": Shares((), tuple(SharedSubject(*one) for one in scenario.get("imports", ())))},
         stream=scenario.get("stream", ""),
         named=scenario.get("named"),
         leaf_node=None if other is None else account_of(other),
