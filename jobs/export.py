@@ -457,10 +457,11 @@ def _config(path: Path) -> dict[str, Any]:
         text = path.read_bytes()
         few_values(text)
         document = json.loads(text)
-        config: dict[str, Any] = document.get("config", document)
+        is_object = isinstance(document, dict)
+        config: dict[str, Any] = document.get("config", document) if is_object else document
         Config.model_validate(config)
         parse_stream(config)
-    except (OSError, ValueError, AttributeError, RecursionError, InvalidStream) as error:
+    except (OSError, ValueError, RecursionError, InvalidStream) as error:
         why = f"{text_of(error)}; give what `nats stream info NAME --json` prints"
         raise JobError("export-not-a-stream", path=path, reason=why) from error
     return config
