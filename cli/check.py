@@ -241,11 +241,13 @@ def _check(
             ]
             known = (entry.shares.imports, entry.zeros, entry.has_publishers, beyond)
             origins.append(Origin(file, name, entry.places, entry.expires, shared, *known))
-    shares = {entry.accounts[0]: entry.shares for entry in sharing if entry.accounts}
-    for name, imported in import_cycles(shares):
+    known_accounts = [(path, entry) for path, entry in everything if entry.accounts]
+    circles = import_cycles([(entry.accounts, entry.shares) for _, entry in known_accounts])
+    for number, imported in circles:
+        path, entry = known_accounts[number]
         message = f"the import of {printable(imported.subject)} leads back to the account"
-        path = next(path for path, entry in everything if name in entry.accounts)
-        findings.append(Finding("import-cycle", message, place=f"account {name}", path=path))
+        place = f"account {entry.accounts[0]}"
+        findings.append(Finding("import-cycle", message, place=place, path=path))
     subjects = Subjects(_lines(settings.subjects) if settings.subjects else ())
     findings += check(
         configs,

@@ -89,7 +89,9 @@ def read_question(settings: DryRunSettings) -> Question:
     located = [one for some in files.values() for one in some if one.accounts]
     ours = [one for one in located if settings.account in one.accounts]
     shares: dict[str, Shares] = {}
+    known_as: dict[str, tuple[str, ...]] = {}
     for one in located:
+        known_as.setdefault(one.accounts[0], one.accounts)
         if one.shares != NO_SHARES:
             shares.setdefault(one.accounts[0], one.shares)
     if settings.permissions:
@@ -110,6 +112,7 @@ def read_question(settings: DryRunSettings) -> Question:
         archived=(settings.stream,),
         names=tuple(dict.fromkeys([settings.account, *(n for one in ours for n in one.accounts)])),
         shares=shares,
+        known_as=known_as,
         leaf_node=settings.other_side(),
         has_leaf_nodes=any(one.leaf_nodes != NO_LEAF_NODES for one in ours),
     )

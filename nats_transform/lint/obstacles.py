@@ -60,19 +60,16 @@ def obstacles(
                 source,
             )
     yield from _buckets(changing, known)
-    yield from _stuck_services(changing, imports)
-
-
-def moved_services(changing: Moves, imports: Sequence[SharedSubject]) -> Iterator[Obstacle]:
-    """Moves of requests that imports of services could follow, but don't as they are."""
-    stuck = {obstacle.about for obstacle in _stuck_services(changing, imports)}
-    left = _left(changing, imports, imports, "service-moves", "it doesn't take them")
-    yield from (obstacle for obstacle in left if obstacle.about not in stuck)
-
-
-def _stuck_services(changing: Moves, imports: Sequence[SharedSubject]) -> Iterable[Obstacle]:
     wide = services_with(imports, changing)
-    return _left(changing, imports, wide, "service-import", "no import can take them")
+    yield from _left(changing, imports, wide, "service-import", "no import can take them")
+
+
+def moved_services(changing: Moves, imports: Sequence[SharedSubject]) -> Iterable[Obstacle]:
+    """Moves of requests that imports of services don't follow as they are, whether or not one can.
+
+    Those that none can follow are among the `obstacles` too.
+    """
+    return _left(changing, imports, imports, "service-moves", "it doesn't take them")
 
 
 def _left(

@@ -49,6 +49,9 @@ def layers(question: Question) -> Layers:
     own = [
         entry for name in question.names for entry in question.shares.get(name, NO_SHARES).imports
     ]
+    now = list(obstacles(changing, question.streams, own))
+    stuck = {obstacle.about for obstacle in now}
+    now += (each for each in moved_services(changing, own) if each.about not in stuck)
     return Layers(
         {
             Layer.NOW: question,
@@ -56,10 +59,7 @@ def layers(question: Question) -> Layers:
             Layer.BOTH: both,
         },
         {
-            Layer.NOW: [
-                *obstacles(changing, question.streams, own),
-                *moved_services(changing, own),
-            ],
+            Layer.NOW: now,
             Layer.ROOM: [],
             Layer.BOTH: refused,
         },

@@ -32,6 +32,7 @@ class Question:
         archived: the streams of which the census has every subject.
         names: the names by which accounts call the account.
         shares: the exports and imports of each account, by its name.
+        known_as: all names of these accounts, of which others import by any.
         named: the values of headers that name subjects, as a census, by the name of the header.
         leaf_node: the mappings on the other side of a leaf node connection.
         has_leaf_nodes: whether the files show such a connection of the account.
@@ -47,6 +48,7 @@ class Question:
     archived: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     shares: Mapping[str, Shares] = field(default_factory=dict)
+    known_as: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     named: Mapping[str, CensusPart] = field(default_factory=dict)
     leaf_node: AccountMappings | None = None
     has_leaf_nodes: bool = False

@@ -17,7 +17,7 @@ from nats_transform.lint.findings import CODES, PAGE
 from tests.cases import load as load_cases
 from tests.support.command import nats_transform, printed, refused
 from tests.support.files import write_files
-from tests.support.jwt_signing import claims, new_key, token
+from tests.support.jwt_signing import claims, new_key, public, token
 from tests.support.saying import pattern_of
 
 CANARY = """mappings {
@@ -322,6 +322,21 @@ def test_a_jwt_that_is_not_to_be_trusted(folder: Path) -> None:
     write(operator, 1_600_000_000)
     told = "the JWT expired on 2020-09-13 at 12:26:40 UTC"
     assert found("a.jwt", of="severity code message") == [("error", "expired", told)]
+
+
+def test_jwts_import_in_a_circle_by_public_keys(folder: Path) -> None:
+    """Which alone tell accounts apart: names need not differ."""
+    operator, *accounts = new_key("operator"), new_key("account"), new_key("account")
+    for pair, other, to in zip(accounts, accounts[::-1], ("a.*", "b.*"), strict=True):
+        exports = [{"subject": to, "type": "stream"}]
+        theirs = {"a.*": "b.*", "b.*": "a.*"}[to]
+        imports = [{"subject": theirs, "account": public(other), "type": "stream"}]
+        imports[0]["local_subject"] = to.replace("*", "$1")
+        said = claims(pair, operator, "account", exports=exports, imports=imports)
+        said["nats"]["mappings"] = {"x": [{"subject": "y"}]}
+        (folder / f"{to[0]}.jwt").write_text(token(said, operator))
+    files = found("a.jwt", "b.jwt", of="code path")
+    assert files == [("import-cycle", "a.jwt"), ("import-cycle", "b.jwt")]
 
 
 def test_a_jwt_beside_a_server_keeps_its_exports(folder: Path) -> None:

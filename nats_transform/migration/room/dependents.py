@@ -76,6 +76,11 @@ def wide(question: Question, moves: Moves) -> tuple[Question, list[Obstacle]]:
         shares=shares,
         shared=shared_streams(question.names, shares.items()) if shares else question.shared,
     )
+    for old, new in zip(question.consumers, both.consumers, strict=True):
+        # Of the old names that a mapping makes today, new names may be more than their own.
+        if not {*old.filters} <= {*new.filters} and any(m.old for m in every.under(old.filters)):
+            message = "one of its filters becomes a wider one, so it may get more than today"
+            refused.append(Obstacle("consumer-more", _named(new), message))
     already = set(_overlapping(question))
     refused += [obstacle for obstacle in _overlapping(both) if obstacle not in already]
     return both, refused
@@ -159,9 +164,10 @@ def _overlapping(both: Question) -> Iterator[Obstacle]:
             yield from _sharing_work(
                 [consumer for consumer in both.consumers if consumer.stream == stream.name]
             )
-    # Other accounts may call the account by any of its names.
-    ours = [shares for name, shares in both.shares.items() if name in both.names]
-    for name, entry in import_cycles({**both.shares, **{n: s for s in ours for n in both.names}}):
+    names = list(both.shares)
+    accounts = [((n, *both.known_as.get(n, ())), shares) for n, shares in both.shares.items()]
+    for number, entry in import_cycles(accounts):
+        name = names[number]
         yield Obstacle(
             "import-cycle",
             f"import of {shown(entry.subject)} by account {shown(name)}",

@@ -13,7 +13,7 @@ import gc
 import json
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -145,10 +145,10 @@ class Rollout:
         answer = await ask(self.admin, subject, body)
         assert "error" not in answer, (self.one.id, answer)
 
-    async def publish(self, number: int) -> None:
+    async def publish(self, moment: str) -> None:
         """A message under each subject; to a stream twice, as after a lost acknowledgment."""
         for subject in self.one.census:
-            payload = f"{number} {subject}"
+            payload = f"{moment} {subject}"
             self.sent.append((subject, payload))
             if not self.one.streams:
                 await self.app.publish(subject, payload.encode())
@@ -210,35 +210,38 @@ def test_every_step_and_back(server: NatsServer, tmp_path: Path) -> None:
         gc.collect()
 
 
-async def _every_step_and_back(server: NatsServer, folder: Path) -> None:
-    rollouts = [Rollout.of(one, folder / one.id) for one in PLANNED]
-    for one in rollouts:
-        await one.start(server.url)
+async def take_in_turn(
+    server: NatsServer, rollouts: Sequence[Rollout], beside: Sequence[str] = ()
+) -> AsyncIterator[tuple[int, bool]]:
+    """Take all plans at the same time, step by step and back; after each, its number and if undone.
+
+    Args:
+        beside: more accounts of the server.
+    """
     most = max(len(one.plan.steps) for one in rollouts)
-    way = [(n, False) for n in range(most)] + [(n, True) for n in reversed(range(most))]
-    for number, (n, undo) in enumerate(way):
+    for n, undo in [*((n, False) for n in range(most)), *((n, True) for n in range(most)[::-1])]:
         changed = [
             await one.take(one.plan.steps[n], undo) for one in rollouts if n < len(one.plan.steps)
         ]
         if any(changed):
-            await asyncio.to_thread(_reload, server, rollouts)
+            kept = server.config.read_text().split("accounts {")[0]
+            text = "\n".join([*(one.one.accounts(one.blocks) for one in rollouts), *beside])
+            server.config.write_text(f"{kept}accounts {{ {text} }}")
+            await asyncio.to_thread(reload, server)
             for one in rollouts:
                 await one.flush()
+        yield n, undo
+
+
+async def _every_step_and_back(server: NatsServer, folder: Path) -> None:
+    rollouts = [Rollout.of(one, folder / one.id) for one in PLANNED]
+    for one in rollouts:
+        await one.start(server.url)
+    beside = [one.accounts(one.blocks()) for one in WITH_SERVER]
+    async for number, undo in take_in_turn(server, rollouts, beside):
         for one in rollouts:
-            await one.publish(number)
+            await one.publish(f"{number} {undo}")
         for one in rollouts:
             await one.check()
     for one in rollouts:
         await one.stop()
-
-
-def _reload(server: NatsServer, rollouts: list[Rollout]) -> None:
-    kept = server.config.read_text().split("accounts {")[0]
-    text = "\n".join(
-        [
-            *(one.one.accounts(one.blocks) for one in rollouts),
-            *(one.accounts(one.blocks()) for one in WITH_SERVER),
-        ]
-    )
-    server.config.write_text(f"{kept}accounts {{ {text} }}")
-    reload(server)

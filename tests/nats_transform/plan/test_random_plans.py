@@ -19,13 +19,12 @@ import pytest
 from nats.aio.msg import Msg
 
 from jobs.dry_run.question import read_question
-from jobs.jetstream.process import NatsServer, nats_server
+from jobs.jetstream.process import nats_server
 from nats_transform.accounts.cycles import import_cycles
 from nats_transform.errors import NatsTransformError
 from nats_transform.mappings.subject import collide, is_subset
 from tests.nats_transform.plan.situations import Situation, filters
-from tests.nats_transform.plan.test_on_a_server import Rollout, ask
-from tests.support.rollout import reload
+from tests.nats_transform.plan.test_on_a_server import Rollout, ask, take_in_turn
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -202,7 +201,7 @@ def planned(random: Random, folder: Path) -> list[Watched]:
             shares = read_question(one.settings(folder / one.id)).shares
         except NatsTransformError:  # there is no plan, or the mappings or a stream are refused
             continue
-        if watched.plan.steps and not any(import_cycles(shares)):
+        if watched.plan.steps and not any(import_cycles([((n,), s) for n, s in shares.items()])):
             found.append(watched)
     return found
 
@@ -218,22 +217,13 @@ def test_nobody_loses_a_message_or_gets_another(tmp_path: Path, seed: int) -> No
 
 
 async def _every_step_and_back(rollouts: list[Watched]) -> None:
-    with nats_server(_config(rollouts)) as server:
+    accounts = (one.one.accounts(one.blocks) for one in rollouts)
+    with nats_server("accounts {" + "\n".join(accounts) + "}") as server:
         taken = [one for one in rollouts if await one.begin(server.url)]
+        others = [one.one.accounts(one.blocks) for one in rollouts if one not in taken]
         for one, before in zip(taken, await _pass_on(taken, "before"), strict=True):
             one.before = before
-        most = max(len(one.plan.steps) for one in taken)
-        for n, undo in [
-            *((n, False) for n in range(most)),
-            *((n, True) for n in range(most)[::-1]),
-        ]:
-            changed = [
-                await one.take(one.plan.steps[n], undo) for one in taken if n < len(one.plan.steps)
-            ]
-            if any(changed):
-                await asyncio.to_thread(_reload, server, rollouts)
-                for one in taken:
-                    await one.flush()
+        async for n, undo in take_in_turn(server, taken, others):
             for one, now in zip(taken, await _pass_on(taken, f"{n} {undo}"), strict=True):
                 assert one.changes(now) == {}, (n + 1, undo, one.one, one.plan.steps)
         for one in taken:
@@ -242,13 +232,3 @@ async def _every_step_and_back(rollouts: list[Watched]) -> None:
 
 async def _pass_on(rollouts: list[Watched], moment: str) -> list[dict[tuple[str, str], int]]:
     return await asyncio.gather(*(one.pass_on(moment) for one in rollouts))
-
-
-def _config(rollouts: list[Watched]) -> str:
-    return "accounts {" + "\n".join(one.one.accounts(one.blocks) for one in rollouts) + "}"
-
-
-def _reload(server: NatsServer, rollouts: list[Watched]) -> None:
-    kept = server.config.read_text().split("accounts {")[0]
-    server.config.write_text(kept + _config(rollouts))
-    reload(server)
